@@ -92,6 +92,14 @@ class ShareWorkers:
     def handled(self) -> list[Handled]:
         return [_handled(line.split(" ")) for line in list(self.lines) if line.startswith("done ")]
 
+    def refused(self) -> list[list[str]]:
+        """Acknowledgements that a lone broker refused: MEMBER PARTITION EXCEPTION.
+
+        A lone broker leads everything. Java's client itself fails those as NOT_LEADER_OR_FOLLOWER for which it has no
+        session when it commits or closes (`ShareConsumeRequestManager` of 4.3.1).
+        """
+        return [words for words in self.said("refused") if words[-1] != "NotLeaderOrFollowerException"]
+
     def said(self, what: str) -> list[list[str]]:
         """The words after `confirmed` or `refused`."""
         return [line.split(" ")[1:] for line in list(self.lines) if line.startswith(f"{what} ")]

@@ -62,9 +62,10 @@ class RunRequest:
     windows_until_ms: int | None = None
 
 
-def run(request: RunRequest, screen: Screen) -> bool:
+def run(request: RunRequest, screen: Screen, *, engine: session.Engine | None = None) -> bool:
     """Run a job until it is stopped, or with `once` until all available records are processed; True in that case.
 
+    `engine`: a Spark to run on (`start_engine`), which goes on after the run; None: the run starts and stops one.
     Raises PipelineError if it cannot start, or when it has failed for good; JavaNotFoundError.
     """
     began_at = time.monotonic()
@@ -76,7 +77,7 @@ def run(request: RunRequest, screen: Screen) -> bool:
         edited = before is not None and before.fingerprint != record.fingerprint
         try:
             with stop.listening():
-                return _run(request, directory, record, screen, stop, began_at, edited=edited)
+                return _run(request, directory, record, screen, stop, began_at, engine, edited=edited)
         except BaseException as error:
             record.state, record.error = FAILED, str(error) or type(error).__name__
             raise
@@ -90,6 +91,16 @@ def run(request: RunRequest, screen: Screen) -> bool:
             note_down(directory, record)
 
 
+def start_engine(
+    job: Job, directory: Path, *, master: str, settings: Mapping[str, str] | None = None
+) -> session.Engine:
+    """Start Spark for runs of a job, with its log in `directory`; `settings` win over the job's. Raises what
+    `session.start` raises."""
+    return session.start(
+        directory.name, directory, master=master, settings={**_SETTINGS, **job.settings, **(settings or {})}
+    )
+
+
 def _run(
     request: RunRequest,
     directory: RunDirectory,
@@ -97,6 +108,7 @@ def _run(
     screen: Screen,
     stop: StopRequest,
     began_at: float,
+    given: session.Engine | None,
     *,
     edited: bool,
 ) -> bool:
@@ -113,8 +125,9 @@ def _run(
     brokers.watch(reads)
     note_down(directory, record)
     own_settings = {**job.settings, **request.settings}
-    screen.say(f"{directory.name}: Spark starts ({record.master})")
-    engine = session.start(directory.name, directory.path, master=record.master, settings={**_SETTINGS, **own_settings})
+    if given is None:
+        screen.say(f"{directory.name}: Spark starts ({record.master})")
+    engine = given or start_engine(job, directory.path, master=record.master, settings=request.settings)
     try:
         if stop.times:  # that took seconds
             return False
@@ -152,7 +165,8 @@ def _run(
         watch = Watch(directory, record, screen, stop, engine, brokers, queries, late, began_at, isolates, until_ms)
         return watch.until_done([[each.name for each in group] for group in groups])
     finally:
-        engine.stop()
+        if given is None:
+            engine.stop()
 
 
 def _make(brokers: Brokers, topics: set[str], originals: Mapping[str, str], screen: Screen) -> None:

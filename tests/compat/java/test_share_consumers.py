@@ -40,7 +40,7 @@ def test_members_share_the_records_of_one_partition(
     assert {one.delivery_count for one in handled} == {1}
     assert len({one.member for one in handled}) > 1
     assert workers.confirmed() <= set(offsets(handled))
-    assert not workers.said("refused")
+    assert not workers.refused()
 
 
 def test_released_records_come_again_and_rejected_ones_do_not(

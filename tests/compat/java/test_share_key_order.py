@@ -50,7 +50,7 @@ def work(broker: OttlaProcess, topic: str, group: str, **settings: object) -> li
     common = {"members": MEMBERS, "slow_key": "slow", "slow_ms": SLOW_MS, "fast_ms": 2, "records": RECORDS}
     with ShareWorkers(broker.bootstrap, group, topic, **{**common, **settings}) as workers:
         handled = workers.finish()
-    assert not workers.said("refused")
+    assert not workers.refused()
     return handled
 
 

@@ -29,10 +29,13 @@ from ottla.pipeline.demo.show import Screen, screen
 from ottla.pipeline.demo.watched import watched
 from ottla.pipeline.errors import PipelineError
 from ottla.pipeline.java import find_java
+from ottla.pipeline.job import Job
 from ottla.pipeline.job_file import load_job
 from ottla.pipeline.rows.dead_letters import DeadLetter
-from ottla.pipeline.running import RunRequest
+from ottla.pipeline.running import RunRequest, start_engine
 from ottla.pipeline.running import run as run_job
+from ottla.pipeline.session import Engine
+from ottla.pipeline.stopping import StopRequest
 
 _JOB_FILE: Final = Path(flights_job.__file__)
 _MARKER: Final = "this-is-an-ottla-demo"
@@ -122,8 +125,9 @@ def _interrupt(_signal: int, _frame: object) -> None:
 def _whole(out: Screen, place: Place, options: Options, flights: pa.Table) -> None:
     began = time.monotonic()
     sent = _fill(out, place, flights)
-    ran = _run_job(out, place, flights)
-    again = _replay(out, place, flights, options.only)
+    with _engine(out, place) as engine:
+        ran = _run_job(out, place, flights, engine)
+        again = _replay(out, place, flights, options.only, engine)
     filled = Flow("files -> topics", sent.records, sent.records, sent.seconds)
     out.table(
         "What flowed",
@@ -142,7 +146,8 @@ def _only_replay(out: Screen, place: Place, options: Options) -> None:
         raise DemoError(f"the topic {place.topic('flights')} is empty: run the demo once without --replay")
     out.say(f"The log holds {held:,} flights from an earlier run.")
     flights = _flights(held / dataset.FLIGHTS, options.only)
-    _replay(out, place, flights, options.only)
+    with _engine(out, place) as engine:
+        _replay(out, place, flights, options.only, engine)
     _where_to_look(out, place, options.only)
 
 
@@ -223,13 +228,13 @@ class Flow:
         return (self.what, *figures, f"{self.records_in / self.seconds:,.0f}")
 
 
-def _run_job(out: Screen, place: Place, flights: pa.Table) -> list[Flow]:
+def _run_job(out: Screen, place: Place, flights: pa.Table, engine: Engine) -> list[Flow]:
     out.say(
         f"The job {_JOB_FILE.name}: flights cleaned, named and joined with the weather of their hour; "
         "delays in windows, alerts, Parquet and a plot."
     )
     wanted = Expected(flights)
-    seconds = _spark(out, place, "flights")
+    seconds = _spark(out, place, "flights", engine)
     found, updates = _check(place, wanted)
     sums = wanted.totals()
     spoilt = sum(wanted.rejected.values())
@@ -246,14 +251,14 @@ def _run_job(out: Screen, place: Place, flights: pa.Table) -> list[Flow]:
     ]
 
 
-def _replay(out: Screen, place: Place, flights: pa.Table, only: Only) -> list[Flow]:
+def _replay(out: Screen, place: Place, flights: pa.Table, only: Only, engine: Engine) -> list[Flow]:
     """Run the job again beside the first, from the beginning of the log, for some of the flights."""
     out.say(f"\nReplay: the same job over the same log from its beginning, now for {only}.")
     name = f"flights-{_REPLAY}"
     shutil.rmtree(place.home / "pipelines" / name, ignore_errors=True)
     shutil.rmtree(place.history(_REPLAY), ignore_errors=True)
     topics.recreate(place.bootstrap, _outputs(place, _REPLAY))
-    seconds = _spark(out, place, name, only, suffix=_REPLAY)
+    seconds = _spark(out, place, name, engine, only, suffix=_REPLAY)
     found, updates = _check(place, Expected(flights, only), _REPLAY)
     out.table(f"Delays by airline, {only}", *_by(found, "airline"), numbers=(1, 2, 3))
     return [Flow(f"replay: {only} -> topic", flights.num_rows, updates, sum(seconds.values()))]
@@ -314,11 +319,36 @@ def _by(found: expected.Rows, column: str) -> tuple[tuple[str, ...], list[tuple[
 # -- the job ---------------------------------------------------------------------------------------
 
 
-def _spark(out: Screen, place: Place, name: str, only: Only | None = None, *, suffix: str = "") -> dict[str, float]:
+@contextlib.contextmanager
+def _engine(out: Screen, place: Place) -> Iterator[Engine]:
+    """Spark, which the job and its replay share: the replay finds everything compiled."""
+    out.say("Spark starts.")
+    stop = StopRequest()
+    with stop.listening():
+        engine = start_engine(_job(place), place.home / "spark", master=f"local[{os.cpu_count() or 2}]")
+    try:
+        if stop.times:  # that took seconds
+            raise KeyboardInterrupt
+        yield engine
+    finally:
+        engine.stop()
+
+
+def _job(place: Place, only: Only | None = None) -> Job:
+    return load_job(_JOB_FILE, _parameters(place, only))
+
+
+def _parameters(place: Place, only: Only | None) -> dict[str, str]:
+    return {"prefix": place.prefix, "history": str(place.history("").absolute()), **(only or Only()).columns()}
+
+
+def _spark(
+    out: Screen, place: Place, name: str, engine: Engine, only: Only | None = None, *, suffix: str = ""
+) -> dict[str, float]:
     """Run the job to its end, with live progress; gives the seconds each flow took. Raises DemoError."""
-    parameters = {"prefix": place.prefix, "history": str(place.history("").absolute()), **(only or Only()).columns()}
+    parameters = _parameters(place, only)
     request = RunRequest(
-        job=load_job(_JOB_FILE, parameters),
+        job=_job(place, only),
         file=_JOB_FILE,
         home=place.home,
         name=name,
@@ -329,7 +359,7 @@ def _spark(out: Screen, place: Place, name: str, only: Only | None = None, *, su
     )
     try:
         with watched(out) as screen:
-            if not run_job(request, screen):
+            if not run_job(request, screen, engine=engine):
                 raise KeyboardInterrupt
     except PipelineError as error:
         raise DemoError(f"{error}\nMore is in {place.home / 'pipelines' / name}.") from error
