@@ -33,7 +33,7 @@ def main(bootstrap: str) -> None:
 
 def _fence_often(bootstrap: str, connector: str) -> None:
     for _ in range(_ROUNDS):
-        former, latter = _writer(bootstrap, connector), _writer(bootstrap, connector)
+        former, latter = writer(bootstrap, connector), writer(bootstrap, connector)
         former.open()
         former.send(Encoded(connector, b"", b"before", [], None, None))
         fencing = threading.Thread(target=latter.open)
@@ -49,8 +49,9 @@ def _fence_often(bootstrap: str, connector: str) -> None:
         latter.close()
 
 
-def _writer(bootstrap: str, connector: str) -> TransactionalWriter:
-    # many small requests under way, and no lines about what is wanted here
+def writer(bootstrap: str, connector: str) -> TransactionalWriter:
+    """A writer for the only task of a connector; it sends many small requests."""
+    # no lines about what is wanted here
     client = {"bootstrap.servers": bootstrap, "linger.ms": 0, "batch.size": 200, "log_level": 0}
     environment: Any = SimpleNamespace(settings=SimpleNamespace(group_id="workers"))
     return TransactionalWriter(TaskId(connector, 0), client, environment)

@@ -1,5 +1,6 @@
 """Topics, settings and groups of a genuine Kafka copied to Ottla; how offsets are translated."""
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +18,9 @@ from tests.support.connect_tasks import RunningSource, TaskContext, running
 from tests.support.eventually import eventually
 from tests.support.genuine import GenuineKafka
 from tests.support.ottla_process import OttlaProcess
+
+BEGINNING_MS = int(time.time() * 1000)
+"""When the records were made: retention, which looks for the first time after 30 s, would delete old ones."""
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +49,8 @@ def produce(broker: BrokerProcess, topic: str, records: list[SourceRecord]) -> N
 
 
 def record(number: int, partition: int) -> SourceRecord:
-    return SourceRecord(topic="", key=b"k%d" % number, value=b"v%d" % number, partition=partition, timestamp=number + 1)
+    key, value, timestamp = b"k%d" % number, b"v%d" % number, BEGINNING_MS + number
+    return SourceRecord(topic="", key=key, value=value, partition=partition, timestamp=timestamp)
 
 
 def context(here: BrokerProcess, *records: SourceRecord) -> Any:
@@ -95,7 +100,7 @@ def test_records_come_as_they_are_with_topics_and_settings(there: BrokerProcess,
         assert {each.topic for each in records} == {"far.orders"}
         for partition in range(2):
             found = [(each.key, each.value, each.timestamp) for each in records if each.partition == partition]
-            assert found == [(b"k%d" % n, b"v%d" % n, n + 1) for n in range(10) if n % 2 == partition]
+            assert found == [(b"k%d" % n, b"v%d" % n, BEGINNING_MS + n) for n in range(10) if n % 2 == partition]
     described = AdminClient({"bootstrap.servers": here.bootstrap}).list_topics("far.orders").topics["far.orders"]
     assert len(described.partitions) == 2
     last = [each for each in records if each.partition == 1][2]

@@ -13,6 +13,7 @@ import click
 from ottla.cli.brokers.client import Connection, connection_options
 from ottla.cli.brokers.properties import PropertiesProblem, client_properties, read_properties
 from ottla.cli.connect.files import named_configs, text_of
+from ottla.cli.terminal import interruption
 from ottla.cli.terminal.exits import CommandFailed
 from ottla.cli.terminal.output import note
 from ottla.collector import collect_quickly
@@ -78,7 +79,7 @@ def serve(connection: Connection, files: tuple[Path, ...], config: Path | None, 
 
             for name, each in wanted.items():
                 put(Rest(server.url), name, each)
-        threading.Event().wait()
+        interruption.wait()
     finally:
         grace_s = server.worker.settings.task_shutdown_graceful_timeout_ms / 1000
         watchdog = threading.Timer(grace_s + _STOP_MARGIN_S, _end_at_once, [grace_s + _STOP_MARGIN_S])

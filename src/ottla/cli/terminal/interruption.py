@@ -1,9 +1,13 @@
 """Ctrl-C and SIGTERM as exceptions, which can be held back while two steps must not be torn apart."""
 
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Final, NoReturn
+
+_LOOK_EVERY_S: Final = 0.5
 
 
 class Terminated(KeyboardInterrupt):
@@ -34,6 +38,16 @@ def _raise(signal_number: int, _frame: FrameType | None) -> None:
         _held_back = interruption
         return
     raise interruption
+
+
+def wait() -> NoReturn:
+    """Wait, in the main thread, until one of the signals raises.
+
+    A wait without end could miss the signal: when another thread unblocks its signals, as every start of a thread does,
+    it may take the signal before the main thread runs. Python then only notes the signal, for the main thread to see.
+    """
+    while True:
+        time.sleep(_LOOK_EVERY_S)
 
 
 @contextmanager

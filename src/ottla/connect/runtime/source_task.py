@@ -407,7 +407,7 @@ class TransactionalWriter(_Positioned):
     def send(self, record: Encoded) -> None:
         """Add a record to the transaction."""
         self._begin()
-        _produce(self._producer, record, self._delivered if self.explains else None)
+        self._produce(record, self._delivered if self.explains else None)
         self._sent += 1
         if self._sent % _POLL_EVERY == 0:
             self._producer.poll(0)
@@ -419,7 +419,7 @@ class TransactionalWriter(_Positioned):
             self._begin()
             topic = self._environment.settings.offset_storage_topic
             for key, (_, position) in moved.items():
-                _produce(self._producer, Encoded(topic, key, position_value(position), [], None, None))
+                self._produce(Encoded(topic, key, position_value(position), [], None, None))
         if self._open:
             self._end()
         self._moved = {}
@@ -438,6 +438,14 @@ class TransactionalWriter(_Positioned):
         if not self._open:
             self._producer.begin_transaction()
             self._open = True
+
+    def _produce(self, record: Encoded, on_delivery: Any = None) -> None:
+        try:
+            _produce(self._producer, record, on_delivery)
+        except KafkaException as failure:
+            if failure.args[0].code() == KafkaError._FATAL:
+                self._producer.begin_transaction()  # raises the fatal error: `produce` only reports that there is one
+            raise
 
     def _end(self) -> None:
         deadline = time.monotonic() + _TIMEOUT_S

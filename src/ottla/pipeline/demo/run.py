@@ -41,6 +41,7 @@ _JOB_FILE: Final = Path(flights_job.__file__)
 _MARKER: Final = "this-is-an-ottla-demo"
 _REPLAY: Final = "replay"
 _LISTED: Final = 20
+_LOOK_EVERY_S: Final = 0.5
 _REFERENCE: Final = ("airlines", "airports", "planes")
 
 
@@ -449,5 +450,5 @@ def _command(name: str) -> str:
 def _stay(out: Screen, place: Place) -> None:
     out.say(f"\nThe broker stays at {place.bootstrap} until Ctrl-C.")
     with contextlib.suppress(KeyboardInterrupt):  # that is how it is meant to end
-        while True:
-            signal.pause()
+        while True:  # not `signal.pause`: a signal that another thread takes would not end it
+            time.sleep(_LOOK_EVERY_S)

@@ -1,6 +1,8 @@
 """Signals as exceptions: how a program that is told to end cleans up."""
 
 import signal
+import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -40,3 +42,19 @@ def test_a_program_that_nohup_has_started_goes_on() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     interruption.install()
     assert raised_by(signal.SIGHUP) is None
+
+
+def test_a_signal_that_another_thread_takes_ends_the_wait() -> None:
+    interruption.install()
+
+    def take() -> None:
+        time.sleep(0.2)  # the main thread waits by then
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+    taker = threading.Thread(target=take)
+    taker.start()
+    begun = time.monotonic()
+    with pytest.raises(interruption.Terminated):
+        interruption.wait()
+    assert time.monotonic() - begun < 5
+    taker.join()

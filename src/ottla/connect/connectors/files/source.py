@@ -159,7 +159,7 @@ class FileSource(Source[FileSourceSettings]):
         looks_at = 0.0
         while True:
             if time.monotonic() < looks_at:
-                self.context.sleep(min(_SLEEP_S, looks_at - time.monotonic()))
+                self.context.sleep(min(_SLEEP_S, max(0.0, looks_at - time.monotonic())))
                 yield None
                 continue
             looks_at = time.monotonic() + settings.poll_interval_ms / 1000

@@ -108,7 +108,7 @@ class RelationalSource(Source[SourceSettings]):
             positions = {str(each.part): self.context.position(each.part) or {} for each in readings}
             while True:
                 if time.monotonic() < looks_at:
-                    self.context.sleep(min(_SLEEP_S, looks_at - time.monotonic()))
+                    self.context.sleep(min(_SLEEP_S, max(0.0, looks_at - time.monotonic())))
                     yield None
                     continue
                 looks_at = time.monotonic() + self.settings.poll_interval_ms / 1000
