@@ -56,6 +56,8 @@ class Supervised:
     progress: FlowProgress = field(init=False)
     query: "StreamingQuery | None" = None
     state: str = RUNNING
+    has_finished: bool = False
+    """Whether it has ended by itself, with all that was there to read."""
     error: str | None = None
     next_try_at: float = 0.0
     _pause_s: float = _FIRST_PAUSE_S
@@ -83,7 +85,7 @@ class Supervised:
             return self._failed(failures.explain(str(error)), str(error))
         except Exception as error:  # of a sink's libraries: a store that is away, or what no restart mends
             return self._failed(failures.explain_python(error), f"{type(error).__name__}: {error}")
-        self.state = RUNNING
+        self.state, self.has_finished = RUNNING, False
         return Change.STARTED
 
     def request(self, request: Request) -> None:
@@ -106,7 +108,7 @@ class Supervised:
             return Change.NONE
         error = self.query.exception()
         if error is None:
-            self.state = STOPPED
+            self.state, self.has_finished = STOPPED, True
             return Change.ENDED
         text = str(error)
         return self._failed(failures.explain(text), text)

@@ -26,7 +26,7 @@ from ottla.pipeline.flow_requests import FlowRequests
 from ottla.pipeline.lag import LagHistory
 from ottla.pipeline.late_rows import LateRowsThread
 from ottla.pipeline.progress import Figures
-from ottla.pipeline.run_store import FAILED, RUNNING, STOPPED, WAITING, RunDirectory, RunRecord
+from ottla.pipeline.run_store import FAILED, RUNNING, WAITING, RunDirectory, RunRecord
 from ottla.pipeline.stopping import StopRequest
 from ottla.pipeline.supervised import Change, Supervised, stop_all
 from ottla.pipeline.windows import close_windows
@@ -92,7 +92,8 @@ class Watch:
         self.late.start()
         with self._telling_if_spark_is_gone(), self._listening():
             for group in groups:
-                members = [by_name[name] for name in group]
+                # a flow that was stopped before its turn stays so
+                members = [by_name[name] for name in group if by_name[name].state == RUNNING]
                 if not self._run(members, requests) or not self._run(self._to_close(members), requests):
                     return False
             self._take_last_events()
@@ -117,11 +118,20 @@ class Watch:
         return True
 
     def _to_close(self, group: Sequence[Supervised]) -> list[Supervised]:
-        """Those whose windows are to be closed by one more micro-batch."""
+        """Those whose windows are to be closed by one more micro-batch.
+
+        A flow that has not read all of its input keeps its windows open, and so do the flows of later groups, which may
+        read what it writes: what comes then would be late.
+        """
         until_ms = self.windows_until_ms
         if until_ms is None:
             return []
-        return [each for each in group if each.state == STOPPED and close_windows(each.checkpoint, until_ms)]
+        closing = [each for each in group if each.has_finished and close_windows(each.checkpoint, until_ms)]
+        unfinished = [each.name for each in group if not each.has_finished]
+        if unfinished:
+            self.windows_until_ms = None
+            self.screen.say(f"{', '.join(unfinished)} did not finish: its windows, and those of later flows, stay open")
+        return closing
 
     # -- looking -----------------------------------------------------------------------------------
 

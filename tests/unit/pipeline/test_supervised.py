@@ -95,6 +95,9 @@ class Query:
         self.runId = "the first"
         self._error = error
 
+    def exception(self) -> None:
+        return None
+
     def stop(self) -> None:
         if self._error is not None:
             raise self._error
@@ -159,6 +162,14 @@ def test_a_request_to_stop_is_carried_out_after_a_micro_batch_that_no_look_has_s
     flow.request(Request.STOP)
     flow.progress.on_batch({}, 1.0)
     assert (flow.look(), flow.state) == (Change.ENDED, STOPPED)
+
+
+def test_a_flow_that_is_stopped_has_not_finished_and_one_that_ends_by_itself_has() -> None:
+    stopped, ended = running(Query(IDLE)), running(query := Query(IDLE))
+    stopped.request(Request.STOP)
+    query.isActive = False
+    assert (stopped.look(), ended.look()) == (Change.ENDED, Change.ENDED)
+    assert (stopped.has_finished, ended.has_finished) == (False, True)
 
 
 def test_a_flow_is_restarted_on_request() -> None:

@@ -2,11 +2,15 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from ottla.pipeline.watch import Watch
 from ottla.pipeline.windows import close_windows
 
+FLOWS = ("whole", "stopped", "later")
 SOURCES = '{"orders": {"0": 203}, "#": {"ids": {}}}\n-'
 
 
@@ -22,7 +26,7 @@ def checkpoint(path: Path, *, offsets: int, commits: int, watermark_ms: int | No
 
 
 def write(file: Path, text: str) -> None:
-    file.parent.mkdir(exist_ok=True)
+    file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
 
 
@@ -58,3 +62,20 @@ def test_other_queries_are_left_alone(tmp_path: Path, offsets: int, commits: int
     before = content(tmp_path)
     assert not close_windows(tmp_path, 100)
     assert content(tmp_path) == before
+
+
+def flow(path: Path, name: str, *, has_finished: bool) -> Any:
+    found = checkpoint(path / name, offsets=3, commits=3, watermark_ms=7)
+    return SimpleNamespace(name=name, checkpoint=found, has_finished=has_finished)
+
+
+def test_windows_stay_open_for_what_a_flow_did_not_read_or_write(tmp_path: Path) -> None:
+    said: list[str] = []
+    watch: Any = Watch.__new__(Watch)
+    watch.windows_until_ms, watch.screen = 100, SimpleNamespace(say=said.append)
+    whole, stopped, later = (flow(tmp_path, name, has_finished=name != "stopped") for name in FLOWS)
+    before = content(tmp_path / "stopped"), content(tmp_path / "later")
+    assert [each.name for each in watch._to_close([whole, stopped])] == ["whole"]
+    assert watch._to_close([later]) == []
+    assert (content(tmp_path / "stopped"), content(tmp_path / "later")) == before
+    assert said == ["stopped did not finish: its windows, and those of later flows, stay open"]

@@ -53,7 +53,7 @@ def ask(directory: RunDirectory, request: Request, flows: Sequence[str], *, with
         within_s,
         every_s=_LOOK_EVERY_S,
     )
-    if directory.process_id() != process:
+    if directory.process_id() != process and any(file.exists() for file in files):
         raise CommandFailed(f"{directory.name!r} has ended meanwhile: see `ottla pipeline logs {directory.name}`")
     found = directory.read().flows
     for flow, file in zip(flows, files, strict=True):
