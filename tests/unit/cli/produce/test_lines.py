@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 from hypothesis import given, settings
@@ -12,26 +13,23 @@ from ottla.cli.produce.lines import CHUNK_BYTES, read_lines
 
 
 @pytest.fixture
-def pipe() -> Iterator[tuple[int, int]]:
+def pipe() -> Iterator[tuple[int, BinaryIO]]:
     reading, writing = os.pipe()
-    yield reading, writing
-    for descriptor in (reading, writing):
-        try:
-            os.close(descriptor)
-        except OSError:
-            assert descriptor == writing, "the reading end is the test's to close"
+    # A file closes its descriptor once: another thread may have opened the same number since the test closed it.
+    with os.fdopen(reading, "rb", buffering=0) as _, os.fdopen(writing, "wb", buffering=0) as writer:
+        yield reading, writer
 
 
-def test_silence_yields_empty_lists_and_parts_are_joined(pipe: tuple[int, int]) -> None:
+def test_silence_yields_empty_lists_and_parts_are_joined(pipe: tuple[int, BinaryIO]) -> None:
     reading, writing = pipe
     lines = read_lines(reading, idle_s=0.01)
     assert next(lines) == []
-    os.write(writing, b"one\ntw")
+    writing.write(b"one\ntw")
     assert next(lines) == [b"one"]
     assert next(lines) == []
-    os.write(writing, b"o\n\nthree")
+    writing.write(b"o\n\nthree")
     assert next(lines) == [b"two", b""]
-    os.close(writing)
+    writing.close()
     assert list(lines) == [[b"three"]]
 
 
