@@ -34,8 +34,8 @@ _PROPERTIES = {
     "group.streams.session.timeout.ms": "6000",
     "transaction.state.log.num.partitions": "10",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
-    # the samples are of 1970, which retention, that looks every five minutes, would find too old
-    "log.retention.check.interval.ms": "86400000",
+    # the samples are of 1970, which retention, that looks half a minute after the start, would find too old
+    "log.initial.task.delay.ms": "86400000",
 }
 
 

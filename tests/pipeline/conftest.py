@@ -35,8 +35,8 @@ def broker_kind() -> type[OttlaProcess] | type[GenuineKafka]:
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[BrokerProcess]:
-    # records of the tests are of any time, which retention, that looks every five minutes, would find too old
-    properties = {"log.retention.check.interval.ms": "86400000"}
+    # records of the tests are of any time, which retention, half a minute after the start, would find too old
+    properties = {"log.initial.task.delay.ms": "86400000"}
     with broker_kind()(properties=properties) as process:
         yield process
         assert "Traceback" not in process.log_text(), process.log_tail()
