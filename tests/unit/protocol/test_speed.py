@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from time import thread_time
 from timeit import repeat
 from types import ModuleType
 
@@ -24,17 +25,17 @@ ENCODED = b"".join(compiled.encode(REQUEST, 12))  # type: ignore[arg-type]  # no
 
 
 def seconds(module: ModuleType) -> tuple[float, float]:
-    """Best time of 200 encodings and of 200 decodings."""
+    """Best CPU time of 200 encodings and of 200 decodings: other processes of a busy machine do not count."""
     return (
-        min(repeat(lambda: module.encode(REQUEST, 12), number=200, repeat=5)),
-        min(repeat(lambda: module.decode(ProduceRequest, ENCODED, 12), number=200, repeat=5)),
+        min(repeat(lambda: module.encode(REQUEST, 12), timer=thread_time, number=200, repeat=5)),
+        min(repeat(lambda: module.decode(ProduceRequest, ENCODED, 12), timer=thread_time, number=200, repeat=5)),
     )
 
 
 def test_compiled_is_several_times_faster() -> None:
     slow, fast = seconds(codec), seconds(compiled)
-    assert fast[0] * 2 < slow[0]
-    assert fast[1] * 2 < slow[1]
+    assert fast[0] * 3 < slow[0]
+    assert fast[1] * 3 < slow[1]
 
 
 def test_nothing_is_imported_or_generated_before_it_is_needed() -> None:
