@@ -118,6 +118,10 @@ def test_settings_of_clients_have_prefixes() -> None:
     assert not worker_settings({"offset.storage.file.filename": "x"}).exactly_once
 
 
+def test_no_other_machine_reaches_a_worker_unless_a_setting_lets_it() -> None:
+    assert worker_settings({}).listeners == "http://127.0.0.1:8083"
+
+
 @pytest.mark.parametrize("blank", ["", "  ", "\t"])
 def test_what_is_required_is_not_blank_unless_it_is_a_password(blank: str) -> None:
     class Door(Settings):
