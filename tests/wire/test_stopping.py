@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,14 @@ from ottla.broker import Broker
 from ottla.log.directory import CLEAN_SHUTDOWN, LogDirectory
 
 WITHIN_S = 20.0
+
+
+@pytest.fixture(autouse=True)
+def hangups_end_processes() -> Iterator[None]:
+    """Also where the tests themselves run under nohup, whose children inherit that SIGHUP is ignored."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 def end_of(process: OttlaProcess) -> int:
