@@ -1,7 +1,8 @@
 """Requests of other processes for single flows of a run: start, stop, restart.
 
 A request is a file below the run's directory, which appears in one step. The process of the run removes it when it has
-been carried out; requests that nobody has taken end with the process for which they were meant.
+been carried out. Requests that an earlier process has not taken are removed when the run is claimed; those that come
+while the run starts are carried out once its flows are known.
 """
 
 import json
@@ -46,19 +47,23 @@ def send(directory: RunDirectory, request: Request, flow: str) -> Path:
     return file
 
 
+def forget(directory: RunDirectory) -> None:
+    """Remove the requests that were meant for an earlier process of the run. Raises OSError."""
+    for left_over in _files(directory):
+        left_over.unlink(missing_ok=True)
+
+
 class FlowRequests:
     """Those of one process of a run, for its queries by name."""
 
     def __init__(self, directory: RunDirectory, queries: "Mapping[str, Supervised]") -> None:
-        self._directory = directory.path / _DIRECTORY
+        self._directory = directory
         self._queries = queries
         self._taken: dict[Path, Supervised] = {}
-        for left_over in self._files():
-            left_over.unlink(missing_ok=True)
 
     def take(self) -> None:
         """Pass new requests on to their queries."""
-        for file in self._files():
+        for file in _files(self._directory):
             if file in self._taken:
                 continue
             try:
@@ -77,8 +82,9 @@ class FlowRequests:
             del self._taken[file]
             file.unlink(missing_ok=True)
 
-    def _files(self) -> list[Path]:
-        try:
-            return sorted(each for each in self._directory.iterdir() if each.suffix == _ENDING)
-        except FileNotFoundError:
-            return []
+
+def _files(directory: RunDirectory) -> list[Path]:
+    try:
+        return sorted(each for each in (directory.path / _DIRECTORY).iterdir() if each.suffix == _ENDING)
+    except FileNotFoundError:
+        return []

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from ottla.pipeline import job_file, session
+from ottla.pipeline import flow_requests, job_file, session
 from ottla.pipeline.brokers import Brokers
 from ottla.pipeline.checkpoint import check_fit, has_unfinished_batch
 from ottla.pipeline.context import AVAILABLE_NOW, RunContext, suffixed
@@ -72,6 +72,7 @@ def run(request: RunRequest, screen: Screen, *, engine: session.Engine | None = 
     stop = StopRequest()
     directory = run_directory(request.home, request.name or request.job.name)
     with directory.claimed(), _logging_to(directory.path / "job.log"):
+        flow_requests.forget(directory)
         before = directory.read() if directory.exists() else None
         record = _record(request, directory, before)
         edited = before is not None and before.fingerprint != record.fingerprint

@@ -89,9 +89,13 @@ class Watch:
         where flows are not isolated.
         """
         requests = FlowRequests(self.directory, by_name := {each.name: each for each in self.queries})
+        for name in (name for group in groups[1:] for name in group):
+            by_name[name].awaits_turn = True
         self.late.start()
         with self._telling_if_spark_is_gone(), self._listening():
             for group in groups:
+                for name in group:
+                    by_name[name].awaits_turn = False
                 # a flow that was stopped before its turn stays so
                 members = [by_name[name] for name in group if by_name[name].state == RUNNING]
                 if not self._run(members, requests) or not self._run(self._to_close(members), requests):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ottla.pipeline.flow_requests import FlowRequests, Request, send
+from ottla.pipeline.flow_requests import FlowRequests, Request, forget, send
 from ottla.pipeline.run_store import RunDirectory, run_directory
 from ottla.pipeline.supervised import Supervised
 
@@ -42,10 +42,20 @@ def test_a_request_is_there_until_it_has_been_carried_out(directory: RunDirector
 
 def test_requests_for_a_process_that_has_ended_are_not_carried_out(directory: RunDirectory, query: Supervised) -> None:
     file = send(directory, Request.STOP, "copies")
+    forget(directory)
     requests = FlowRequests(directory, {"copies": query})
     requests.take()
     assert query.is_done()
     assert not file.exists()
+
+
+def test_a_request_that_comes_while_the_run_starts_is_carried_out(directory: RunDirectory, query: Supervised) -> None:
+    forget(directory)  # as the run is claimed: Spark and the flows take seconds more
+    file = send(directory, Request.STOP, "copies")
+    requests = FlowRequests(directory, {"copies": query})
+    requests.take()
+    assert file.exists()
+    assert not query.is_done()
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"flow": "copies"}', '{"flow": "x", "request": "stop"}', "\xff"])
