@@ -333,6 +333,8 @@ def _checked_name(name: str) -> str:
 
 def _name_of_changes(changes: "Input | View | str") -> str:
     if isinstance(changes, Input):
+        if not changes.topics:
+            raise JobError(f"apply_changes takes captured(...) or a view of its rows, and not {changes.describe()}")
         return changes.topics[0].rpartition(".")[2]
     return f"{changes.name if isinstance(changes, View) else changes}_applied"
 

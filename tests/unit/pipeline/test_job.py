@@ -125,6 +125,7 @@ def test_what_is_refused(declare: Callable[[Job], None], complaint: str) -> None
         ({"into": console()}, "cannot be changed by their key"),
         ({"into": "out"}, "flow 'customers' writes to 'out', which is no sink"),
         ({"changes": 7}, "'apply_changes' gets changes=7, which is no input"),
+        ({"changes": files("*.json")}, "a view of its rows, and not json files"),
         ({"name": "a b"}, "'a b' cannot name a view or flow"),
         ({"trigger": "soon"}, "flow 'customers': trigger 'soon' is neither"),
     ],
