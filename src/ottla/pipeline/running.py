@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -31,6 +32,7 @@ from ottla.pipeline.run_store import FAILED, LEFT_OUT, STOPPED, FlowRecord, RunD
 from ottla.pipeline.stopping import StopRequest
 from ottla.pipeline.supervised import RESTARTS, Supervised
 from ottla.pipeline.watch import Screen, Watch, note_down
+from ottla.pipeline.windows import watermark_ahead_ms
 
 _SETTINGS: Final = {"spark.sql.streaming.stopTimeout": "15s"}
 
@@ -149,12 +151,19 @@ def _run(
         isolates = job.on_failure == ISOLATE
         restarts = RESTARTS if isolates else 0
         queries = [Supervised(each, context, checkpoints / each.name, restarts) for each in planned]
-        before = latest(directory.progress)
+        before = latest(directory.progress, [each.name for each in planned])
         for each in queries:
             each.progress.go_on_from(before.get(each.name))
             check_fit(each.planned, each.checkpoint, own_settings)
             if edited and has_unfinished_batch(each.checkpoint):
                 screen.say(f"{each.name}: the micro-batch that was not finished is done again by the job as it is now")
+            ahead_ms = watermark_ahead_ms(each.checkpoint, time.time_ns() // 1_000_000)
+            if ahead_ms is not None:
+                until = datetime.fromtimestamp(ahead_ms // 1000, UTC).isoformat()
+                screen.say(
+                    f"{each.name}: its windows have been closed until {until}, by --close-windows or by a record from "
+                    "the future: rows before that are late, and are left out"
+                )
             record.flows[each.name] = _flow_record(each.planned, each.checkpoint)
         for name, flow in job.flows.items():
             record.flows.setdefault(name, _left_out(job, flow, record.suffix, checkpoints / name))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ottla.pipeline.watch import Watch
-from ottla.pipeline.windows import close_windows
+from ottla.pipeline.windows import END_OF_TIME_MS, close_windows, watermark_ahead_ms
 
 FLOWS = ("whole", "stopped", "later")
 SOURCES = '{"orders": {"0": 203}, "#": {"ids": {}}}\n-'
@@ -62,6 +62,21 @@ def test_other_queries_are_left_alone(tmp_path: Path, offsets: int, commits: int
     before = content(tmp_path)
     assert not close_windows(tmp_path, 100)
     assert content(tmp_path) == before
+
+
+def test_a_watermark_that_is_years_ahead_of_the_clock_is_noticed(tmp_path: Path) -> None:
+    now_ms, day_ms = 1_700_000_000_000, 86_400_000
+    assert watermark_ahead_ms(tmp_path, now_ms) is None
+    checkpoint(tmp_path, offsets=3, commits=3, watermark_ms=now_ms)
+    assert watermark_ahead_ms(tmp_path, now_ms) is None
+    assert close_windows(tmp_path, now_ms + day_ms)
+    assert watermark_ahead_ms(tmp_path, now_ms) is None
+    write(tmp_path / "commits" / "4", f'v1\n{{"nextBatchWatermarkMs": {now_ms + day_ms}}}')
+    assert close_windows(tmp_path)
+    assert watermark_ahead_ms(tmp_path, now_ms) == END_OF_TIME_MS
+    for spoiled in ("", "v1", "v1\n[]\n-", "v1\n{", 'v1\n{"batchWatermarkMs": null}'):
+        write(tmp_path / "offsets" / "5", spoiled)
+        assert watermark_ahead_ms(tmp_path, now_ms) is None
 
 
 def flow(path: Path, name: str, *, has_finished: bool) -> Any:
