@@ -124,7 +124,8 @@ def _run(
     brokers = Brokers(client)
     brokers.check_inputs(reads - writes)
     originals = {suffixed(topic, written, record.suffix): topic for topic in written}
-    _make(brokers, reads & writes, originals, screen)
+    copies = {suffixed(topic, written, record.suffix) for topic in job.copies(request.flows)}
+    _make(brokers, reads & writes, originals, copies, screen)
     brokers.watch(reads)
     note_down(directory, record)
     own_settings = {**job.settings, **request.settings}
@@ -168,7 +169,12 @@ def _run(
         for name, flow in job.flows.items():
             record.flows.setdefault(name, _left_out(job, flow, record.suffix, checkpoints / name))
         note_down(directory, record)
-        _make(brokers, {topic for each in planned for topic in each.topics(context)}, originals, screen)
+        _make(brokers, {topic for each in planned for topic in each.topics(context)}, originals, copies, screen)
+        for topic, policy in brokers.deleting(copies).items():
+            screen.say(
+                f"topic {topic!r} follows a captured table, and its cleanup.policy is {policy}: rows that have not "
+                f"changed for long will be missing. `ottla config set topic {topic} cleanup.policy=compact` mends that"
+            )
         groups = stages(planned, context) if request.once else [planned]
         late = LateRowsThread({each.name: _follower(job, each, context, checkpoints) for each in planned if each.late})
         until_ms = request.windows_until_ms
@@ -179,8 +185,10 @@ def _run(
             engine.stop()
 
 
-def _make(brokers: Brokers, topics: set[str], originals: Mapping[str, str], screen: Screen) -> None:
-    for topic in brokers.make(topics, originals):
+def _make(
+    brokers: Brokers, topics: set[str], originals: Mapping[str, str], compacted: set[str], screen: Screen
+) -> None:
+    for topic in brokers.make(topics, originals, compacted):
         screen.say(f"topic {topic!r} created")
 
 

@@ -143,6 +143,7 @@ def test_flows_of_changes_have_the_names_of_their_tables() -> None:
     flows = [job.apply_changes(each, into=topic("out")) for each in (customers, seen, "later")]
     assert [flow.name for flow in flows] == ["customers", "copy_applied", "later_applied"]
     assert {flow.mode for flow in flows} == {"changes"}
+    assert (job.copies(), job.copies(("none",))) == ({"out"}, frozenset())
     assert job.reads(("customers",)) == {"shop.public.customers"}
     with pytest.raises(JobError, match="a table is captured in one topic"):
         captured("a,b")
