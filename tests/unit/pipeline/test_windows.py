@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from ottla.pipeline.run_store import FAILED
+from ottla.pipeline.supervised import Change
 from ottla.pipeline.watch import Watch
 from ottla.pipeline.windows import END_OF_TIME_MS, close_windows, watermark_ahead_ms
 
@@ -94,3 +96,17 @@ def test_windows_stay_open_for_what_a_flow_did_not_read_or_write(tmp_path: Path)
     assert watch._to_close([later]) == []
     assert (content(tmp_path / "stopped"), content(tmp_path / "later")) == before
     assert said == ["stopped did not finish: its windows, and those of later flows, stay open"]
+
+
+def test_windows_that_cannot_be_closed_are_a_failure_of_their_flow_alone(tmp_path: Path) -> None:
+    noted: list[tuple[str, Change, str]] = []
+    watch: Any = Watch.__new__(Watch)
+    watch.windows_until_ms, watch.screen = 100, SimpleNamespace(say=lambda _text: None)
+    stopped, whole = (flow(tmp_path, name, has_finished=True) for name in ("stopped", "whole"))
+    (stopped.checkpoint / "offsets" / ".4.tmp").mkdir()  # nothing can be written there
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Watch, "_note", lambda _, query, change: noted.append((query.name, change, query.error)))
+        assert [each.name for each in watch._to_close([stopped, whole])] == ["whole"]
+    assert [(name, change) for name, change, _ in noted] == [("stopped", Change.FAILED)]
+    assert "its windows cannot be closed: " in noted[0][2]
+    assert (stopped.state, stopped.has_finished, watch.windows_until_ms) == (FAILED, False, None)
