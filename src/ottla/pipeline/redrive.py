@@ -40,6 +40,8 @@ _ANSWER_TIMEOUT_S: Final = 60.0
 _COMMIT_TIMEOUT_S: Final = 120.0
 _POLL_S: Final = 0.2
 _SILENCE_S: Final = 30.0
+_PURGED: Final = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
+"""Letters that are dropped since another one cannot be sent."""
 _FENCED: Final = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
 
 
@@ -328,10 +330,14 @@ class _Redrive:
             producer.begin_transaction()
             self._began_s = time.monotonic()
 
-        def delivered(error: KafkaError | None, _message: Message) -> None:
-            if error is not None and self._refusal is None:
+        def refused(error: KafkaError) -> None:
+            if self._refusal is None:
                 place = f"{message.topic()}-{message.partition()} at offset {message.offset()}"
                 self._refusal = f"the letter in {place} cannot be sent to {topic}: {error.str()}"
+
+        def delivered(error: KafkaError | None, _message: Message) -> None:
+            if error is not None and error.code() not in _PURGED:
+                refused(error)
 
         more: dict[str, Any] = {"headers": record.headers}
         if record.timestamp_ms is not None:
@@ -343,6 +349,9 @@ class _Redrive:
                 producer.produce(topic, record.value, record.key, on_delivery=delivered, **more)
             except BufferError:  # the client's queue is full
                 producer.poll(0.05)
+            except KafkaException as failure:  # it is too large, for example
+                refused(failure.args[0])
+                raise
             else:
                 self._sent += 1
                 return
