@@ -10,10 +10,12 @@ import logging
 import os
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from ottla.pipeline.errors import PipelineError
 from ottla.pipeline.run_store import RunDirectory
 
 if TYPE_CHECKING:
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 _DIRECTORY: Final = "requests"
 _ENDING: Final = ".json"
+_LONGEST_NAME: Final = 200
+"""Bytes of a request's name, of the 255 that file systems take: a query of dead letters has the name of a topic."""
 
 log = logging.getLogger(__name__)
 
@@ -36,14 +40,20 @@ class Request(Enum):
 def send(directory: RunDirectory, request: Request, flow: str) -> Path:
     """Ask the process of a run; returns the file, which is there until the request has been carried out.
 
-    Raises OSError.
+    Raises PipelineError if it cannot be written, as on a full disk.
     """
     requests = directory.path / _DIRECTORY
-    requests.mkdir(exist_ok=True)
-    file = requests / f"{time.time_ns():020}-{os.getpid()}-{flow}{_ENDING}"
-    fresh = file.with_suffix(".new")
-    fresh.write_text(json.dumps({"request": request.value, "flow": flow}), encoding="utf-8")
-    fresh.replace(file)
+    file = requests / f"{time.time_ns():020}-{os.getpid()}-{flow}"[:_LONGEST_NAME]
+    file, fresh = file.with_name(file.name + _ENDING), file.with_name(file.name + ".new")
+    try:
+        requests.mkdir(exist_ok=True)
+        fresh.write_text(json.dumps({"request": request.value, "flow": flow}), encoding="utf-8")
+        fresh.replace(file)
+    except OSError as problem:
+        with suppress(OSError):
+            fresh.unlink()
+        reason = (problem.strerror or str(problem)).lower()
+        raise PipelineError(f"the request for {flow!r} cannot be written below {requests}: {reason}") from None
     return file
 
 

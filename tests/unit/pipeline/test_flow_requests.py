@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ottla.pipeline.errors import PipelineError
 from ottla.pipeline.flow_requests import FlowRequests, Request, forget, send
 from ottla.pipeline.run_store import RunDirectory, run_directory
 from ottla.pipeline.supervised import Supervised
@@ -71,3 +72,17 @@ def test_what_is_no_request_is_removed(
     assert query.is_done()
     assert not file.exists()
     assert "is no request for a flow of this run" in caplog.text
+
+
+def test_a_request_that_cannot_be_written_is_refused_as_such(directory: RunDirectory) -> None:
+    (directory.path / "requests").write_text("")
+    with pytest.raises(PipelineError, match=r"the request for 'copies' cannot be written below .*: "):
+        send(directory, Request.STOP, "copies")
+
+
+def test_a_query_may_have_the_name_of_the_longest_topic(directory: RunDirectory, query: Supervised) -> None:
+    name = 249 * "x" + ".dead-letters"
+    requests = FlowRequests(directory, {name: query})
+    send(directory, Request.STOP, name)
+    requests.take()
+    assert not query.is_done()
