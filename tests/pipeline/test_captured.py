@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
 
 from ottla.pipeline import Job, captured, topic
+from ottla.pipeline.brokers import Brokers
 from ottla.pipeline.context import RunContext
 from ottla.pipeline.errors import JobError, PipelineError
 from ottla.pipeline.golden_run import InputRecord, Trial
@@ -347,7 +348,7 @@ def test_the_example_of_the_page_runs(new_topic: TopicFactory, bootstrap: str, t
     page = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text()
     (example,) = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "apply_changes" in block]
     file = tmp_path / "shop.py"
-    file.write_text(example)
+    file.write_text(f"{example}\njob.apply_changes(customers, into=topic('customers-copy'), name='copy')\n")
     ottla = CommandLine(tmp_path / "home", bootstrap)
 
     def rows(*events: list[Event]) -> list[tuple[Any, ...]]:
@@ -362,3 +363,6 @@ def test_the_example_of_the_page_runs(new_topic: TopicFactory, bootstrap: str, t
     gone = [json.loads(message.value() or b"") for message in Topic(bootstrap, "customers-gone").messages()]
     assert [each["id"] for each in gone] == [2]
     assert ottla.status("shop")["flows"]["customers"]["mode"] == "changes"
+    # no row of the copy is deleted for its age
+    brokers = Brokers({"bootstrap.servers": bootstrap})
+    assert brokers.deleting(["customers-copy", "customers-gone"]) == {"customers-gone": "delete"}

@@ -107,11 +107,50 @@ def test_records_are_compared_by_any_field_with_a_tolerance(spark: SparkSession)
     assert found.keys == Keys(equal=1, only_in_a=0, only_in_b=1, differing=2)
     assert found.columns == {"tier": 1}
     assert [(each.key, each.columns) for each in found.examples] == [
-        ('{"order":"2"}', ["tier"]),
-        ('{"order":"3"}', []),
-        ('{"order":"4"}', []),
+        ('{"order":2}', ["tier"]),
+        ('{"order":3}', []),
+        ('{"order":4}', []),
     ]
     assert diff.compare(a, b, 0).columns == {"price": 1, "tier": 1}
+
+
+TYPED = [
+    (b'{"a": 1, "b": true}', b'{"a": "1", "b": true}'),
+    (b'{"a": {"x": 1}, "b": 0}', b'{"a": "{\\"x\\":1}", "b": 0}'),
+    (b'{"a": null, "b": 0}', b'{"a": "null", "b": 0}'),
+    (b'{"a": null, "b": 0}', b'{"b": 0}'),
+    (b'{"a": 9007199254740993}', b'{"a": 9007199254740992}'),
+]
+
+
+@pytest.mark.parametrize("selection", [diff.EVERYTHING, Selection(ignored=["c"])], ids=["whole", "by column"])
+def test_a_value_of_another_type_differs(
+    spark: SparkSession, selection: Selection, capsys: pytest.CaptureFixture[str]
+) -> None:
+    same = b'{"c": 0, "a": "\\u00e9\\""}', '{"a":"\u00e9\\"","c":0}'.encode()
+    a, b = (
+        diff.records(
+            topic(spark, *((str(number).encode(), pair[side]) for number, pair in enumerate([*TYPED, same]))),
+            newest=False,
+            selection=selection,
+        )
+        for side in (0, 1)
+    )
+    found = diff.compare(a, b, 10, tolerance=0.5)
+    assert (found.equal, found.differing, found.columns) == (2, 4, {"a": 4})  # the last are numbers, and near enough
+    assert diff.compare(a, b, 0).differing == 5
+    DiffReport("x", "y", {"orders": found}).show()
+    assert '  a: 1 | "1"\n' in capsys.readouterr().out
+    assert DiffReport("x", "y", {"orders": found}).html().count("(missing)") == 1
+
+
+def test_a_column_of_another_type_differs(spark: SparkSession) -> None:
+    whole, text = (
+        diff.rows(spark.createDataFrame([(value, "k")], f"n {kind}, k STRING"), Selection(["k"]))
+        for value, kind in ((1, "INT"), ("1", "STRING"))
+    )
+    found = diff.compare(whole, text, 0)
+    assert (found.differing, found.columns) == (1, {"n": 1})
 
 
 def test_only_chosen_columns_are_compared(spark: SparkSession) -> None:
@@ -138,8 +177,8 @@ def test_a_report_shows_what_differs_side_by_side(spark: SparkSession, capsys: p
     shown = capsys.readouterr()
     assert "orders\t2\t1\t1\t4\t1" in shown.out
     assert "  tier: differs in 1 row\n" in shown.out
-    assert '{"order":"2"}\n  tier: "gold" | "silver"\n' in shown.out
-    assert '- {"order":"3","price":"30.0","tier":"gold"}\n' in shown.out
+    assert '{"order":2}\n  tier: "gold" | "silver"\n' in shown.out
+    assert '- {"order":3,"price":30.0,"tier":"gold"}\n' in shown.out
     assert shown.err == "1 of 1 output differ\n"
     page = report.html()
     assert '<td class="a">&quot;gold&quot;</td><td class="b">&quot;silver&quot;</td>' in page

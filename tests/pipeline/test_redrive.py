@@ -190,5 +190,18 @@ def test_letters_are_mended_on_the_way(bootstrap: str, new_topic: TopicFactory, 
     assert sorted(message.value() or b"" for message in source.messages()) == [
         b'{"was": "value %d"}' % number for number in (1, 2, 4)
     ]
+    mend.write_text(
+        "def mend(letter):\n    return letter.value * 1_000_000 if letter.value == b'value 5' else letter\n"
+    )
+    large = redrive(bootstrap, letters, "--with", str(mend))
+    (place,) = [
+        f"{each.topic()}-{each.partition()} at offset {each.offset()}"
+        for each in letters.messages()
+        if each.value() == b"value 5"
+    ]
+    assert (large.returncode, len(source.messages())) == (1, 3)
+    assert f"the letter in {place} cannot be sent to {source.name}: " in large.stderr
+    assert "Broker: Message size too large" in large.stderr
+
     rest = redrive(bootstrap, letters)
     assert (rest.returncode, rest.stderr) == (0, "3 letters sent\n")

@@ -36,6 +36,9 @@ class _Shape(NamedTuple):
 
 
 _DEFAULTS: Final = _Shape(_BROKER_DEFAULT, _BROKER_DEFAULT, {})
+_POLICY: Final = "cleanup.policy"
+_COMPACT: Final = "compact"
+_COMPACTED: Final = _Shape(_BROKER_DEFAULT, _BROKER_DEFAULT, {_POLICY: _COMPACT})
 
 
 class Brokers:
@@ -64,11 +67,12 @@ class Brokers:
                 hint = names.did_you_mean(topic, there, otherwise=f"; create it first: ottla topic create {topic}")
                 raise PipelineError(f"the job reads topic {topic!r}, which does not exist on {self._servers}{hint}")
 
-    def make(self, topics: Collection[str], originals: Mapping[str, str]) -> list[str]:
+    def make(self, topics: Collection[str], originals: Mapping[str, str], compacted: Collection[str] = ()) -> list[str]:
         """Make those topics that are not there; gives those.
 
         One that stands for another in a replay, its original, gets the partitions, replicas and settings of that;
-        others have the brokers' defaults. Raises PipelineError for one that cannot be made.
+        others have the brokers' defaults, but those in `compacted` keep the newest record of each key for ever. Raises
+        PipelineError for one that cannot be made.
         """
         there = self._topics(topics) if topics else []
         missing = [topic for topic in sorted(topics) if topic not in there]
@@ -81,7 +85,7 @@ class Brokers:
             wanted = [
                 NewTopic(topic, each.partitions, each.replicas, config=dict(each.settings))
                 for topic in missing
-                for each in [like.get(originals.get(topic, topic), _DEFAULTS)]
+                for each in [like.get(originals.get(topic, topic), _COMPACTED if topic in compacted else _DEFAULTS)]
             ]
             return self._create(admin, wanted)
         except KafkaException as error:
@@ -114,6 +118,25 @@ class Brokers:
             partitions = known[resource.name].partitions
             replicas = min((len(each.replicas) for each in partitions.values()), default=_BROKER_DEFAULT)
             found[resource.name] = _Shape(len(partitions), replicas, settings)
+        return found
+
+    def deleting(self, topics: Collection[str]) -> dict[str, str]:
+        """Those of these topics that delete records by their age or size, with their `cleanup.policy`; topics whose
+        settings this client may not read are left out."""
+        if not topics:
+            return {}
+        configuration: dict[str, Any] = {**self._settings, "logger": log}
+        admin = AdminClient(configuration)
+        resources = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
+        found = {}
+        for resource, answer in admin.describe_configs(resources, request_timeout=_ANSWER_WITHIN_S).items():
+            try:
+                policy = str(answer.result(_ANSWER_WITHIN_S + _REST_S)[_POLICY].value)
+            except (KafkaException, TimeoutError, KeyError) as error:
+                log.warning("whether %s is compacted cannot be read: %s", resource.name, error)
+            else:
+                if policy != _COMPACT:
+                    found[resource.name] = policy
         return found
 
     def watch(self, topics: Collection[str]) -> None:

@@ -18,7 +18,8 @@ from ottla.pipeline.errors import PipelineError
 
 _KEY: Final = "key"
 _ROW: Final = "row"
-_FIELDS: Final = "map<string,string>"
+_TEXTS: Final = "map<string,string>"
+_VARIANTS: Final = "map<string,variant>"
 _LOOKED_AT: Final = 1000
 """Records in which a column has to be found that the user names."""
 
@@ -107,14 +108,15 @@ def records(topic: DataFrame, *, newest: bool, selection: Selection = EVERYTHING
         # a record without a key is like no other: it is its own
         return chosen.select(F.coalesce(_text("key"), row).alias(_KEY), row.alias(_ROW))
     text = _text("value")
-    fields = F.coalesce(F.from_json(text, _FIELDS), F.create_map(F.lit("value"), text))
+    fields = F.coalesce(_fields(text), F.create_map(F.lit("value"), _quoted(text)))
     parsed = chosen.select(_text("key").alias("record"), fields.alias("fields"))
     _check_fields(parsed, selection.names)
     kept = F.map_filter("fields", lambda name, _: _is_compared(name, selection))
-    row = F.to_json(F.map_from_entries(F.array_sort(F.map_entries(kept))), {"ignoreNullFields": "false"})
+    row = _object(F.transform(F.array_sort(F.map_entries(kept)), lambda each: _member(each["key"], each["value"])))
     by = F.coalesce("record", row)
     if selection.key:
-        by = _as_json({name: F.col("fields")[name] for name in selection.key})
+        of_key = [_member(F.lit(name), F.coalesce(F.col("fields")[name], F.lit("null"))) for name in selection.key]
+        by = _object(F.array(*of_key))
     return parsed.select(by.alias(_KEY), row.alias(_ROW))
 
 
@@ -218,24 +220,60 @@ def _is_compared(name: Column, selection: Selection) -> Column:
 
 def _differing(a: Column, b: Column, tolerance: float) -> Column:
     """The names of the columns in which two rows differ, given as JSON."""
-    left, right = (_fields(each) for each in (a, b))
+    left, right = (_columns(each) for each in (a, b))
 
     def differs(name: Column) -> Column:
         same = left[name].eqNullSafe(right[name])
         if tolerance:
-            distance = F.abs(left[name].try_cast("double") - right[name].try_cast("double"))
-            same |= F.coalesce(distance <= tolerance, F.lit(False))
+            distance = F.abs(_number(left[name]) - _number(right[name]))
+            are_alike = left[name].startswith('"') == right[name].startswith('"')
+            same |= F.coalesce(are_alike & (distance <= tolerance), F.lit(False))
         return ~same
 
     return F.filter(F.array_sort(F.array_union(F.map_keys(left), F.map_keys(right))), differs)
 
 
-def _fields(row: Column) -> Column:
-    """The fields of a row as text; those of a record's value, where that is a JSON object, in place of it."""
-    fields = F.from_json(row, _FIELDS)
-    value = F.from_json(fields["value"], _FIELDS)
-    is_record = F.map_contains_key(fields, F.lit("key")) & (F.size(fields) == 2) & value.isNotNull()
-    return F.when(is_record, value).otherwise(fields)
+def _columns(row: Column) -> Column:
+    """The columns of a row as JSON; the fields of a record's value, where that is a JSON object, in place of it."""
+    columns = _fields(row)
+    value = _fields(F.from_json(row, _TEXTS)["value"])
+    is_record = F.map_contains_key(columns, F.lit("key")) & (F.size(columns) == 2) & value.isNotNull()
+    return F.when(is_record, value).otherwise(columns)
+
+
+def _number(value: Column) -> Column:
+    """A number, also where its digits are a text."""
+    return F.btrim(value, F.lit('"')).try_cast("double")
+
+
+# -- JSON ----------------------------------------------------------------------------------------------------------
+
+
+def _fields(text: Column) -> Column:
+    """The fields of a JSON object, each as JSON itself, so that 1 is not "1"; null for any other text.
+
+    Spark's texts keep a number as it is written, but not what is a text: that is known by the variants.
+    """
+    return F.map_zip_with(
+        F.from_json(text, _TEXTS),
+        F.from_json(text, _VARIANTS),
+        lambda _, said, variant: F.when(F.schema_of_variant(variant) == "STRING", F.to_json(variant)).otherwise(
+            F.coalesce(said, F.lit("null"))
+        ),
+    )
+
+
+def _quoted(text: Column) -> Column:
+    """A text, or null, as JSON."""
+    return F.regexp_replace(F.to_json(F.array(text)), r"^\[|\]$", "")
+
+
+def _member(name: Column, value: Column) -> Column:
+    return F.concat(_quoted(name), F.lit(":"), value)
+
+
+def _object(members: Column) -> Column:
+    return F.concat(F.lit("{"), F.array_join(members, ","), F.lit("}"))
 
 
 def _excess(here: str, there: str) -> Column:

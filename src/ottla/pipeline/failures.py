@@ -27,6 +27,7 @@ _PASSING: Final = (
         r"(?:NOT_COORDINATOR|COORDINATOR_LOAD_IN_PROGRESS|REQUEST_TIMED_OUT|NOT_ENOUGH_REPLICAS|BROKER_NOT_AVAILABLE)"
     ),
     re.compile("RegistryAwayError|NotReadyError"),
+    re.compile("a query with that name is already active"),  # one that could not be stopped while its brokers are away
     re.compile("Python worker failed to connect back"),  # within 10 s: the machine is busy
     re.compile(r"Connection (?:refused|reset by peer)|Transport failure", re.IGNORECASE),
     re.compile("server closed the connection unexpectedly"),  # PostgreSQL, as the next

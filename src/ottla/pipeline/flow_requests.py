@@ -1,7 +1,8 @@
 """Requests of other processes for single flows of a run: start, stop, restart.
 
 A request is a file below the run's directory, which appears in one step. The process of the run removes it when it has
-been carried out; requests that nobody has taken end with the process for which they were meant.
+been carried out. Requests that an earlier process has not taken are removed when the run is claimed; those that come
+while the run starts are carried out once its flows are known.
 """
 
 import json
@@ -9,10 +10,12 @@ import logging
 import os
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from ottla.pipeline.errors import PipelineError
 from ottla.pipeline.run_store import RunDirectory
 
 if TYPE_CHECKING:
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
 
 _DIRECTORY: Final = "requests"
 _ENDING: Final = ".json"
+_LONGEST_NAME: Final = 200
+"""Bytes of a request's name, of the 255 that file systems take: a query of dead letters has the name of a topic."""
 
 log = logging.getLogger(__name__)
 
@@ -35,30 +40,40 @@ class Request(Enum):
 def send(directory: RunDirectory, request: Request, flow: str) -> Path:
     """Ask the process of a run; returns the file, which is there until the request has been carried out.
 
-    Raises OSError.
+    Raises PipelineError if it cannot be written, as on a full disk.
     """
     requests = directory.path / _DIRECTORY
-    requests.mkdir(exist_ok=True)
-    file = requests / f"{time.time_ns():020}-{os.getpid()}-{flow}{_ENDING}"
-    fresh = file.with_suffix(".new")
-    fresh.write_text(json.dumps({"request": request.value, "flow": flow}), encoding="utf-8")
-    fresh.replace(file)
+    file = requests / f"{time.time_ns():020}-{os.getpid()}-{flow}"[:_LONGEST_NAME]
+    file, fresh = file.with_name(file.name + _ENDING), file.with_name(file.name + ".new")
+    try:
+        requests.mkdir(exist_ok=True)
+        fresh.write_text(json.dumps({"request": request.value, "flow": flow}), encoding="utf-8")
+        fresh.replace(file)
+    except OSError as problem:
+        with suppress(OSError):
+            fresh.unlink()
+        reason = (problem.strerror or str(problem)).lower()
+        raise PipelineError(f"the request for {flow!r} cannot be written below {requests}: {reason}") from None
     return file
+
+
+def forget(directory: RunDirectory) -> None:
+    """Remove the requests that were meant for an earlier process of the run. Raises OSError."""
+    for left_over in _files(directory):
+        left_over.unlink(missing_ok=True)
 
 
 class FlowRequests:
     """Those of one process of a run, for its queries by name."""
 
     def __init__(self, directory: RunDirectory, queries: "Mapping[str, Supervised]") -> None:
-        self._directory = directory.path / _DIRECTORY
+        self._directory = directory
         self._queries = queries
         self._taken: dict[Path, Supervised] = {}
-        for left_over in self._files():
-            left_over.unlink(missing_ok=True)
 
     def take(self) -> None:
         """Pass new requests on to their queries."""
-        for file in self._files():
+        for file in _files(self._directory):
             if file in self._taken:
                 continue
             try:
@@ -77,8 +92,9 @@ class FlowRequests:
             del self._taken[file]
             file.unlink(missing_ok=True)
 
-    def _files(self) -> list[Path]:
-        try:
-            return sorted(each for each in self._directory.iterdir() if each.suffix == _ENDING)
-        except FileNotFoundError:
-            return []
+
+def _files(directory: RunDirectory) -> list[Path]:
+    try:
+        return sorted(each for each in (directory.path / _DIRECTORY).iterdir() if each.suffix == _ENDING)
+    except FileNotFoundError:
+        return []

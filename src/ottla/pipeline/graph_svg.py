@@ -4,6 +4,7 @@ The layers are those of the longest path to each node. An edge over several laye
 them, which has a place of its own in the layer, so that no edge crosses a box. An edge that closes a circle runs back.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +26,7 @@ _GAP: Final = 18
 _LAYER_GAP: Final = 70
 _MARGIN: Final = 20
 _SWEEPS: Final = 4
+_FORBIDDEN: Final = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 _STYLE: Final = """\
   svg { color-scheme: light dark; background: #ffffff; font: 12px ui-monospace, Menlo, Consolas, monospace; }
@@ -77,7 +79,7 @@ def to_svg(graph: Graph) -> str:
     shapes = [_curve(route) for route in routes] + [_box(place) for place in boxes.values()]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
-        f'height="{height:.0f}" role="img">\n<title>{escape(graph.job)}</title>\n<style>\n{_STYLE}</style>\n'
+        f'height="{height:.0f}" role="img">\n<title>{_escaped(graph.job)}</title>\n<style>\n{_STYLE}</style>\n'
         '<defs><marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
         '<path d="M0 0L8 4L0 8z"/></marker></defs>\n' + "\n".join(shapes) + "\n</svg>\n"
     )
@@ -163,7 +165,7 @@ def _curve(route: _Route) -> str:
         if right.node is None:
             path.append(f"H{right.x + right.width:.1f}")
     kind = "" if route.edge.kind in (READS, WRITES) else ' class="aside"'
-    return f'<path{kind} d="{"".join(path)}" marker-end="url(#arrow)"><title>{escape(route.edge.kind)}</title></path>'
+    return f'<path{kind} d="{"".join(path)}" marker-end="url(#arrow)"><title>{_escaped(route.edge.kind)}</title></path>'
 
 
 def _box(place: _Place) -> str:
@@ -172,11 +174,16 @@ def _box(place: _Place) -> str:
     x = place.x + _PADDING
     rounded = 6 if node.kind in (VIEW, FLOW) else 0
     return (
-        f'<g><title>{escape(node.label)}</title><rect class="{node.kind}" x="{place.x:.1f}" y="{place.y:.1f}" '
+        f'<g><title>{_escaped(node.label)}</title><rect class="{node.kind}" x="{place.x:.1f}" y="{place.y:.1f}" '
         f'width="{place.width:.1f}" height="{place.height}" rx="{rounded}"/>'
-        f'<text class="kind" x="{x:.1f}" y="{place.y + 15:.1f}">{escape(_kind(node))}</text>'
-        f'<text x="{x:.1f}" y="{place.y + 31:.1f}">{escape(_shortened(node.name))}</text></g>'
+        f'<text class="kind" x="{x:.1f}" y="{place.y + 15:.1f}">{_escaped(_kind(node))}</text>'
+        f'<text x="{x:.1f}" y="{place.y + 31:.1f}">{_escaped(_shortened(node.name))}</text></g>'
     )
+
+
+def _escaped(text: str) -> str:
+    """Text for XML, with U+FFFD for each character that XML 1.0 has no way to write."""
+    return escape(_FORBIDDEN.sub("\ufffd", text))
 
 
 def _kind(node: Node) -> str:

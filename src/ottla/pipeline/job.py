@@ -307,6 +307,12 @@ class Job:
         """The topics that flows write, those for late rows and dead letters among them."""
         return frozenset((self.dead_letters.name, *_written(self.flows.values())))
 
+    def copies(self, flows: Collection[str] | None = None) -> frozenset[str]:
+        """The topics by which these flows (None: all) follow captured tables: each is to keep the newest record of a
+        key for ever."""
+        chosen = (flow for name, flow in self.flows.items() if flows is None or name in flows)
+        return frozenset(flow.to.name for flow in chosen if flow.mode == CHANGES and isinstance(flow.to, Topic))
+
     def sources(self, view: View) -> Iterator[Input]:
         """What a view or flow reads outside of the job, in the order in which it is loaded; twice if it is."""
         for parameter in view.inputs:
@@ -333,6 +339,8 @@ def _checked_name(name: str) -> str:
 
 def _name_of_changes(changes: "Input | View | str") -> str:
     if isinstance(changes, Input):
+        if not changes.topics:
+            raise JobError(f"apply_changes takes captured(...) or a view of its rows, and not {changes.describe()}")
         return changes.topics[0].rpartition(".")[2]
     return f"{changes.name if isinstance(changes, View) else changes}_applied"
 

@@ -21,6 +21,7 @@ from ottla.pipeline.failures import explain_python
 from ottla.pipeline.rows.dead_letters import Header
 
 FUNCTION: Final = "mend"
+_NO_HEADERS: Final = f"{FUNCTION} returned headers that are no pairs of name and value"
 
 Mend = Callable[["Letter"], object]
 
@@ -79,11 +80,22 @@ def mended(mend: Mend, letter: Letter) -> Letter | None:
     if made is None:
         return None
     found = made if isinstance(made, Letter) else replace(letter, value=_bytes(made, "value"))
-    try:
-        headers = tuple((str(name), _bytes(value, "header")) for name, value in found.headers)
-    except (TypeError, ValueError):
-        raise MendError(f"{FUNCTION} returned headers that are no pairs of name and value") from None
+    headers = tuple(_header(each) for each in _listed(found.headers))
     return replace(found, key=_bytes(found.key, "key"), value=_bytes(found.value, "value"), headers=headers)
+
+
+def _listed(headers: object) -> list[object] | tuple[object, ...]:
+    if not isinstance(headers, list | tuple):
+        raise MendError(_NO_HEADERS)
+    return headers
+
+
+def _header(pair: object) -> Header:
+    if not isinstance(pair, list | tuple) or len(pair) != 2 or not isinstance(pair[0], str):
+        raise MendError(_NO_HEADERS)
+    name, value = pair
+    _encoded(name, "name of a header")
+    return name, _bytes(value, "header")
 
 
 def _bytes(part: object, what: str) -> bytes | None:
@@ -92,10 +104,17 @@ def _bytes(part: object, what: str) -> bytes | None:
     if isinstance(part, bytearray | memoryview):
         return bytes(part)
     if isinstance(part, str):
-        return part.encode()
+        return _encoded(part, what)
     if isinstance(part, dict | list):
         try:
             return json.dumps(part, ensure_ascii=False, allow_nan=False).encode()
-        except (TypeError, ValueError) as problem:
+        except (TypeError, ValueError, RecursionError) as problem:
             raise MendError(f"{FUNCTION} returned a {what} that is no JSON: {problem}") from None
     raise MendError(f"{FUNCTION} returned {type(part).__name__} as {what}: give bytes, text, or a dict or list as JSON")
+
+
+def _encoded(text: str, what: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as problem:  # half of a character, as JSON can have it
+        raise MendError(f"{FUNCTION} returned a {what} that is no text: {problem}") from None

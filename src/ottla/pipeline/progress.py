@@ -6,7 +6,7 @@ one every ten seconds while nothing comes.
 
 import json
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypedDict
@@ -195,19 +195,28 @@ def offsets_of(given: object) -> Offsets:
 def append(file: Path, figures: Figures) -> None:
     """Write a line; the older half of a file that grows too long goes to `<file>.1`. Raises OSError."""
     with file.open("a", encoding="utf-8") as lines:
-        lines.write(json.dumps(asdict(figures), separators=(",", ":")) + "\n")
+        lines.write(_line(figures))
         is_long = lines.tell() > _LARGEST_FILE
     if is_long:
+        with file.open("a", encoding="utf-8") as lines:  # flows that are left out for long write none themselves
+            lines.writelines(map(_line, _latest(file, None).values()))
         file.replace(file.with_name(file.name + ".1"))
 
 
-def latest(file: Path) -> dict[str, Figures]:
-    """The last line of each flow, from the end of the file; a line that was cut off by a crash does not count."""
+def latest(file: Path, flows: Collection[str] = ()) -> dict[str, Figures]:
+    """The last line of each flow, from the end of the file, or from all of it if `flows` are not found there; a line
+    that was cut off by a crash does not count."""
+    found = _latest(file, _TAIL)
+    return found if found.keys() >= set(flows) else _latest(file, None)
+
+
+def _latest(file: Path, tail_bytes: int | None) -> dict[str, Figures]:
     found: dict[str, Figures] = {}
     for each in (file.with_name(file.name + ".1"), file):
         try:
             with each.open("rb") as lines:
-                lines.seek(max(0, each.stat().st_size - _TAIL))
+                if tail_bytes is not None:
+                    lines.seek(max(0, each.stat().st_size - tail_bytes))
                 text = lines.read().decode("utf-8", "replace")
         except FileNotFoundError:
             continue
@@ -218,3 +227,7 @@ def latest(file: Path) -> dict[str, Figures]:
                 continue
             found[figures.flow] = figures
     return found
+
+
+def _line(figures: Figures) -> str:
+    return json.dumps(asdict(figures), separators=(",", ":")) + "\n"

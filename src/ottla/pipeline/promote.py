@@ -72,6 +72,12 @@ def check(home: Path, replay_name: str) -> tuple[RunDirectory, RunDirectory]:
             f"{replay_name!r} has failed ({record.error}), and should not replace a run that works: "
             "mend that and start it again"
         )
+    for flow, about in record.flows.items():
+        if about.state == FAILED:
+            raise PromotionError(
+                f"the flow {flow!r} of {replay_name!r} has failed ({about.error}), and should not replace one that "
+                "works: mend that and start it again"
+            )
     return first, replay
 
 

@@ -34,10 +34,14 @@ _BATCH_LETTERS: Final = 500
 _BATCH_S: Final = 1.0
 """A transaction is committed after so many letters, or after this long."""
 _SAMPLES: Final = 5
+_MOST_REASONS: Final = 1_000
+_OTHER_REASONS: Final = "(other reasons)"
 _ANSWER_TIMEOUT_S: Final = 60.0
 _COMMIT_TIMEOUT_S: Final = 120.0
 _POLL_S: Final = 0.2
 _SILENCE_S: Final = 30.0
+_PURGED: Final = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
+"""Letters that are dropped since another one cannot be sent."""
 _FENCED: Final = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
 
 
@@ -113,6 +117,14 @@ class Account:
 
     fates: Counter[tuple[Fate, str, str | None]] = field(default_factory=Counter)
     samples: list[Sample] = field(default_factory=list)
+
+    def add(self, fate: Fate, reason: str, topic: str | None, letters: int = 1) -> None:
+        """Count letters. Reasons that name a value of the letter may be as many as there are letters: those beyond the
+        first thousand are counted as one."""
+        key = fate, reason, topic
+        if key not in self.fates and len(self.fates) >= _MOST_REASONS:
+            key = fate, _OTHER_REASONS, topic
+        self.fates[key] += letters
 
     def count(self, fate: Fate) -> int:
         """Letters of this fate. Those `SENT` are committed, or would be sent if it is a dry run."""
@@ -304,7 +316,7 @@ class _Redrive:
             self._send(self._producer, verdict, message)
             self._pending[verdict.fate, verdict.reason, verdict.topic] += 1
         else:
-            self._account.fates[verdict.fate, verdict.reason, verdict.topic] += 1
+            self._account.add(verdict.fate, verdict.reason, verdict.topic)
             if verdict.back is not None and self._plan.mend is not None and len(self._account.samples) < _SAMPLES:
                 place = f"{message.topic()}-{message.partition()} at offset {offset}"
                 self._account.samples.append(Sample(place, _record(message), verdict.back))
@@ -318,10 +330,14 @@ class _Redrive:
             producer.begin_transaction()
             self._began_s = time.monotonic()
 
-        def delivered(error: KafkaError | None, _message: Message) -> None:
-            if error is not None and self._refusal is None:
+        def refused(error: KafkaError) -> None:
+            if self._refusal is None:
                 place = f"{message.topic()}-{message.partition()} at offset {message.offset()}"
                 self._refusal = f"the letter in {place} cannot be sent to {topic}: {error.str()}"
+
+        def delivered(error: KafkaError | None, _message: Message) -> None:
+            if error is not None and error.code() not in _PURGED:
+                refused(error)
 
         more: dict[str, Any] = {"headers": record.headers}
         if record.timestamp_ms is not None:
@@ -333,6 +349,9 @@ class _Redrive:
                 producer.produce(topic, record.value, record.key, on_delivery=delivered, **more)
             except BufferError:  # the client's queue is full
                 producer.poll(0.05)
+            except KafkaException as failure:  # it is too large, for example
+                refused(failure.args[0])
+                raise
             else:
                 self._sent += 1
                 return
@@ -369,7 +388,8 @@ class _Redrive:
             producer = self._producer
             producer.send_offsets_to_transaction(offsets, self._consumer.consumer_group_metadata(), _ANSWER_TIMEOUT_S)
             _finish(producer)
-            self._account.fates.update(self._pending)
+            for key, letters in self._pending.items():
+                self._account.add(*key, letters)
             self._pending.clear()
 
     def _abort(self) -> KafkaException | None:

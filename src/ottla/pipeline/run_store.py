@@ -19,10 +19,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from ottla.pipeline import names
 from ottla.pipeline.errors import AlreadyRunningError, PipelineError, RunNotFoundError
+from ottla.waiting import tries
 
 RUNNING: Final = "running"
 STOPPED: Final = "stopped"
@@ -32,6 +33,8 @@ WAITING: Final = "waiting"
 FAILED: Final = "failed"
 LEFT_OUT: Final = "left out"
 """The state of a flow that this start of the run does without (`--only`, `--except`)."""
+_SETTLED_WITHIN_S: Final = 2.0
+_LOOK_EVERY_S: Final = 0.02
 _BLOCK_BYTES: Final = 4096
 _SPARE_BYTES: Final = 1024
 """In run.json at least, for what there is to say when the disk is full."""
@@ -173,16 +176,21 @@ class RunDirectory:
                 os.fsync(old.fileno())
 
     def process_id(self) -> int | None:
-        """The process that runs it now, None if there is none."""
+        """The process that runs it now, None if there is none. Raises PipelineError for one that names no id."""
         try:
-            with (self.path / "pid").open("r", encoding="ascii") as file:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    return int(file.read() or 0)
-                return None
+            # one that has just claimed the run writes its id a moment later
+            for _ in tries(_SETTLED_WITHIN_S, every_s=_LOOK_EVERY_S):
+                with (self.path / "pid").open("r", encoding="ascii") as file:
+                    try:
+                        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                    except BlockingIOError:
+                        if process := int(file.read() or 0):
+                            return process
+                    else:
+                        return None
         except FileNotFoundError:
             return None
+        raise PipelineError(f"{self.path}: a process holds the run, and its id is not in the file 'pid'")
 
     @contextmanager
     def claimed(self) -> Iterator[None]:
@@ -195,13 +203,7 @@ class RunDirectory:
             reason = (problem.strerror or str(problem)).lower()
             raise PipelineError(f"{self.path}: {reason}; choose another directory with --home") from None
         with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise AlreadyRunningError(
-                    f"{self.name!r} is running already (process {self.process_id()}); stop it with "
-                    f"`ottla pipeline stop {self.name}`, or give this run another --name"
-                ) from None
+            self._lock(lock)
             try:
                 lock.truncate(0)
                 lock.write(str(os.getpid()))
@@ -211,6 +213,21 @@ class RunDirectory:
                     raise
                 raise PipelineError(f"{self.path}: the disk is full; make room, then run it again") from None
             yield
+
+    def _lock(self, file: IO[str]) -> None:
+        process = None
+        for _ in tries(_SETTLED_WITHIN_S, every_s=_LOOK_EVERY_S):
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                process = self.process_id()
+                if process is not None:  # else another process has just looked whether one runs
+                    break
+        raise AlreadyRunningError(
+            f"{self.name!r} is running already (process {process}); stop it with "
+            f"`ottla pipeline stop {self.name}`, or give this run another --name"
+        )
 
 
 def run_directory(home: Path, name: str) -> RunDirectory:

@@ -13,11 +13,12 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from ottla.pipeline import job_file, session
+from ottla.pipeline import flow_requests, job_file, session
 from ottla.pipeline.brokers import Brokers
 from ottla.pipeline.checkpoint import check_fit, has_unfinished_batch
 from ottla.pipeline.context import AVAILABLE_NOW, RunContext, suffixed
@@ -31,6 +32,7 @@ from ottla.pipeline.run_store import FAILED, LEFT_OUT, STOPPED, FlowRecord, RunD
 from ottla.pipeline.stopping import StopRequest
 from ottla.pipeline.supervised import RESTARTS, Supervised
 from ottla.pipeline.watch import Screen, Watch, note_down
+from ottla.pipeline.windows import watermark_ahead_ms
 
 _SETTINGS: Final = {"spark.sql.streaming.stopTimeout": "15s"}
 
@@ -72,6 +74,7 @@ def run(request: RunRequest, screen: Screen, *, engine: session.Engine | None = 
     stop = StopRequest()
     directory = run_directory(request.home, request.name or request.job.name)
     with directory.claimed(), _logging_to(directory.path / "job.log"):
+        flow_requests.forget(directory)
         before = directory.read() if directory.exists() else None
         record = _record(request, directory, before)
         edited = before is not None and before.fingerprint != record.fingerprint
@@ -121,7 +124,8 @@ def _run(
     brokers = Brokers(client)
     brokers.check_inputs(reads - writes)
     originals = {suffixed(topic, written, record.suffix): topic for topic in written}
-    _make(brokers, reads & writes, originals, screen)
+    copies = {suffixed(topic, written, record.suffix) for topic in job.copies(request.flows)}
+    _make(brokers, reads & writes, originals, copies, screen)
     brokers.watch(reads)
     note_down(directory, record)
     own_settings = {**job.settings, **request.settings}
@@ -148,17 +152,29 @@ def _run(
         isolates = job.on_failure == ISOLATE
         restarts = RESTARTS if isolates else 0
         queries = [Supervised(each, context, checkpoints / each.name, restarts) for each in planned]
-        before = latest(directory.progress)
+        before = latest(directory.progress, [each.name for each in planned])
         for each in queries:
             each.progress.go_on_from(before.get(each.name))
             check_fit(each.planned, each.checkpoint, own_settings)
             if edited and has_unfinished_batch(each.checkpoint):
                 screen.say(f"{each.name}: the micro-batch that was not finished is done again by the job as it is now")
+            ahead_ms = watermark_ahead_ms(each.checkpoint, time.time_ns() // 1_000_000)
+            if ahead_ms is not None:
+                until = datetime.fromtimestamp(ahead_ms // 1000, UTC).isoformat()
+                screen.say(
+                    f"{each.name}: its windows have been closed until {until}, by --close-windows or by a record from "
+                    "the future: rows before that are late, and are left out"
+                )
             record.flows[each.name] = _flow_record(each.planned, each.checkpoint)
         for name, flow in job.flows.items():
             record.flows.setdefault(name, _left_out(job, flow, record.suffix, checkpoints / name))
         note_down(directory, record)
-        _make(brokers, {topic for each in planned for topic in each.topics(context)}, originals, screen)
+        _make(brokers, {topic for each in planned for topic in each.topics(context)}, originals, copies, screen)
+        for topic, policy in brokers.deleting(copies).items():
+            screen.say(
+                f"topic {topic!r} follows a captured table, and its cleanup.policy is {policy}: rows that have not "
+                f"changed for long will be missing. `ottla config set topic {topic} cleanup.policy=compact` mends that"
+            )
         groups = stages(planned, context) if request.once else [planned]
         late = LateRowsThread({each.name: _follower(job, each, context, checkpoints) for each in planned if each.late})
         until_ms = request.windows_until_ms
@@ -169,8 +185,10 @@ def _run(
             engine.stop()
 
 
-def _make(brokers: Brokers, topics: set[str], originals: Mapping[str, str], screen: Screen) -> None:
-    for topic in brokers.make(topics, originals):
+def _make(
+    brokers: Brokers, topics: set[str], originals: Mapping[str, str], compacted: set[str], screen: Screen
+) -> None:
+    for topic in brokers.make(topics, originals, compacted):
         screen.say(f"topic {topic!r} created")
 
 

@@ -58,6 +58,8 @@ class Supervised:
     state: str = RUNNING
     has_finished: bool = False
     """Whether it has ended by itself, with all that was there to read."""
+    awaits_turn: bool = False
+    """Whether it begins when others have ended, which write what it reads; a request for it is for its turn then."""
     error: str | None = None
     next_try_at: float = 0.0
     _pause_s: float = _FIRST_PAUSE_S
@@ -151,6 +153,10 @@ class Supervised:
             self.state = STOPPED
 
     def _carry_out(self, request: Request) -> Change:
+        if self.awaits_turn:
+            self._request = None
+            self.state = STOPPED if request is Request.STOP else RUNNING
+            return Change.ENDED if request is Request.STOP else Change.STARTED
         if request is not Request.START and self.state in (RUNNING, WAITING):
             waits = time.monotonic() < self._requested_at + _BETWEEN_BATCHES_WITHIN_S
             if waits and not self.is_between_batches() and self.progress.batches_reported == self._batches_before:

@@ -7,20 +7,26 @@ from pathlib import Path
 from typing import Final
 
 from ottla.pipeline.errors import PipelineError
-from ottla.pipeline.run_store import run_directories
+from ottla.pipeline.run_store import find_home, run_directories
 
 _TASK: Final = re.compile(r"ottla-spark-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})-(\d+)")
 
 
 class TaskNames:
-    """What the runs in `home` call their queries."""
+    """What the runs in a home call their queries. Names are a help: where there is no home, or none that can be read,
+    tasks have none."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, given: Path | None = None) -> None:
+        """`given` None: the home is where commands for jobs look for it."""
         self._flows: dict[str, str] = {}
-        for run, directory in run_directories(home).items():
+        try:
+            runs = run_directories(find_home(given))
+        except (OSError, RuntimeError):  # not to be read, or this user has no directory
+            return
+        for run, directory in runs.items():
             try:
                 flows = directory.read().flows
-            except PipelineError:  # written by something else
+            except (PipelineError, OSError):  # written by something else, or by somebody else
                 continue
             for flow, about in flows.items():
                 try:

@@ -89,9 +89,13 @@ class Watch:
         where flows are not isolated.
         """
         requests = FlowRequests(self.directory, by_name := {each.name: each for each in self.queries})
+        for name in (name for group in groups[1:] for name in group):
+            by_name[name].awaits_turn = True
         self.late.start()
         with self._telling_if_spark_is_gone(), self._listening():
             for group in groups:
+                for name in group:
+                    by_name[name].awaits_turn = False
                 # a flow that was stopped before its turn stays so
                 members = [by_name[name] for name in group if by_name[name].state == RUNNING]
                 if not self._run(members, requests) or not self._run(self._to_close(members), requests):
@@ -126,12 +130,23 @@ class Watch:
         until_ms = self.windows_until_ms
         if until_ms is None:
             return []
-        closing = [each for each in group if each.has_finished and close_windows(each.checkpoint, until_ms)]
+        closing = [each for each in group if each.has_finished and self._closes(each, until_ms)]
         unfinished = [each.name for each in group if not each.has_finished]
         if unfinished:
             self.windows_until_ms = None
             self.screen.say(f"{', '.join(unfinished)} did not finish: its windows, and those of later flows, stay open")
         return closing
+
+    def _closes(self, query: Supervised, until_ms: int) -> bool:
+        """Plan the micro-batch that closes its windows, if there are any. Where that cannot be done, on a full disk for
+        example, it has failed. Raises PipelineError as `_note`."""
+        try:
+            return close_windows(query.checkpoint, until_ms)
+        except (OSError, ValueError) as problem:
+            query.state, query.has_finished = FAILED, False
+            query.error = f"its windows cannot be closed: {problem}"
+            self._note(query, Change.FAILED)
+            return False
 
     # -- looking -----------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 END_OF_TIME_MS: Final = 253_402_300_799_000
 """The last second of the year 9999, the latest that Spark's timestamps are sure to show."""
 
+_DAY_MS: Final = 86_400_000
 _NEXT_WATERMARK: Final = "nextBatchWatermarkMs"
 _WATERMARK: Final = "batchWatermarkMs"
 _TIMESTAMP: Final = "batchTimestampMs"
@@ -42,6 +43,18 @@ def close_windows(checkpoint: Path, until_ms: int = END_OF_TIME_MS) -> bool:
         os.fsync(file.fileno())
     fresh.replace(planned)
     return True
+
+
+def watermark_ahead_ms(checkpoint: Path, now_ms: int) -> int | None:
+    """The watermark with which the query goes on, in milliseconds since 1970, if it is more than a day ahead of the
+    clock: rows of now are late then, for as long as that. None if it is not, or cannot be known."""
+    try:
+        newest = _newest(checkpoint / "offsets")
+        metadata = (checkpoint / "offsets" / str(newest)).read_text(encoding="utf-8").split("\n")[1]
+        watermark_ms = int(json.loads(metadata).get(_WATERMARK, 0))
+    except (OSError, ValueError, IndexError, AttributeError, TypeError):
+        return None
+    return watermark_ms if watermark_ms > now_ms + _DAY_MS else None
 
 
 def _newest(log: Path) -> int | None:

@@ -55,6 +55,7 @@ def test_other_errors_lose_their_class_state_and_plan() -> None:
         "ottla.spark.errors.NotReadyError: partition t-0 at h:1: ... (OFFSET_NOT_AVAILABLE)",
         "OperationalError: server closed the connection unexpectedly",
         "FATAL:  the database system is starting up",
+        "Cannot start query with name shop.copies as a query with that name is already active in this SparkSession",
     ],
 )
 def test_what_passes(text: str) -> None:

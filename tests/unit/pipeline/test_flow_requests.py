@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from ottla.pipeline.flow_requests import FlowRequests, Request, send
+from ottla.pipeline.errors import PipelineError
+from ottla.pipeline.flow_requests import FlowRequests, Request, forget, send
 from ottla.pipeline.run_store import RunDirectory, run_directory
 from ottla.pipeline.supervised import Supervised
 
@@ -42,10 +43,20 @@ def test_a_request_is_there_until_it_has_been_carried_out(directory: RunDirector
 
 def test_requests_for_a_process_that_has_ended_are_not_carried_out(directory: RunDirectory, query: Supervised) -> None:
     file = send(directory, Request.STOP, "copies")
+    forget(directory)
     requests = FlowRequests(directory, {"copies": query})
     requests.take()
     assert query.is_done()
     assert not file.exists()
+
+
+def test_a_request_that_comes_while_the_run_starts_is_carried_out(directory: RunDirectory, query: Supervised) -> None:
+    forget(directory)  # as the run is claimed: Spark and the flows take seconds more
+    file = send(directory, Request.STOP, "copies")
+    requests = FlowRequests(directory, {"copies": query})
+    requests.take()
+    assert file.exists()
+    assert not query.is_done()
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"flow": "copies"}', '{"flow": "x", "request": "stop"}', "\xff"])
@@ -61,3 +72,17 @@ def test_what_is_no_request_is_removed(
     assert query.is_done()
     assert not file.exists()
     assert "is no request for a flow of this run" in caplog.text
+
+
+def test_a_request_that_cannot_be_written_is_refused_as_such(directory: RunDirectory) -> None:
+    (directory.path / "requests").write_text("")
+    with pytest.raises(PipelineError, match=r"the request for 'copies' cannot be written below .*: "):
+        send(directory, Request.STOP, "copies")
+
+
+def test_a_query_may_have_the_name_of_the_longest_topic(directory: RunDirectory, query: Supervised) -> None:
+    name = 249 * "x" + ".dead-letters"
+    requests = FlowRequests(directory, {name: query})
+    send(directory, Request.STOP, name)
+    requests.take()
+    assert not query.is_done()

@@ -154,14 +154,15 @@ def test_the_drawing_has_each_name_escaped_and_each_edge() -> None:
     job = Job("sales")
     job.sql_flow("a", "SELECT 1", orders=topic("orders"), to=delta("/d/<x> & y"))
     job.sql_flow("b", "SELECT 1", orders=topic("orders"), to=delta("/d/" + 50 * "long"))
+    job.sql_flow("c", "SELECT 1", orders=topic("orders"), to=delta("/d/\x00\x1b\ud800"))
 
     root = ElementTree.fromstring(to_svg(graph_of(job)))
 
     texts = {text.text for text in root.iter(f"{SVG}text")}
-    assert {"orders", "a", "Delta table /d/<x> & y"} <= texts
+    assert {"orders", "a", "Delta table /d/<x> & y", "Delta table /d/\ufffd\ufffd\ufffd"} <= texts
     assert max(len(str(text)) for text in texts) == 36
     assert "Delta table /d/" + 50 * "long" in {title.text for title in root.iter(f"{SVG}title")}
-    assert len(root.findall(f"{SVG}path")) == 4
+    assert len(root.findall(f"{SVG}path")) == 6
     assert "prefers-color-scheme: dark" in str(root.findtext(f"{SVG}style"))
 
 

@@ -125,6 +125,7 @@ def test_what_is_refused(declare: Callable[[Job], None], complaint: str) -> None
         ({"into": console()}, "cannot be changed by their key"),
         ({"into": "out"}, "flow 'customers' writes to 'out', which is no sink"),
         ({"changes": 7}, "'apply_changes' gets changes=7, which is no input"),
+        ({"changes": files("*.json")}, "a view of its rows, and not json files"),
         ({"name": "a b"}, "'a b' cannot name a view or flow"),
         ({"trigger": "soon"}, "flow 'customers': trigger 'soon' is neither"),
     ],
@@ -142,6 +143,7 @@ def test_flows_of_changes_have_the_names_of_their_tables() -> None:
     flows = [job.apply_changes(each, into=topic("out")) for each in (customers, seen, "later")]
     assert [flow.name for flow in flows] == ["customers", "copy_applied", "later_applied"]
     assert {flow.mode for flow in flows} == {"changes"}
+    assert (job.copies(), job.copies(("none",))) == ({"out"}, frozenset())
     assert job.reads(("customers",)) == {"shop.public.customers"}
     with pytest.raises(JobError, match="a table is captured in one topic"):
         captured("a,b")

@@ -8,6 +8,10 @@ from ottla.pipeline.mending import Letter, MendError, load_mend, mended
 
 LETTER = Letter(b"k", b'{"n": 1}', (("trace", b"7"),), "check failed: has carrier", topic="flights", partition=2)
 
+NESTED: list[object] = []
+for _ in range(100_000):
+    NESTED = [NESTED]
+
 
 @pytest.mark.parametrize(
     ("made", "value"),
@@ -48,6 +52,14 @@ def test_none_leaves_the_letter() -> None:
         ({"n": {1}}, "mend returned a value that is no JSON"),
         (LETTER.changed(headers=["trace"]), "mend returned headers that are no pairs"),
         (LETTER.changed(key=7), "mend returned int as key"),
+        ("\ud800", "mend returned a value that is no text"),
+        ({"n": "\ud800"}, "mend returned a value that is no JSON"),
+        (NESTED, "mend returned a value that is no JSON"),
+        (LETTER.changed(headers={"ab": b"x"}), "mend returned headers that are no pairs"),
+        (LETTER.changed(headers=["ab"]), "mend returned headers that are no pairs"),
+        (LETTER.changed(headers=[(None, b"x")]), "mend returned headers that are no pairs"),
+        (LETTER.changed(headers=[("\ud800", b"x")]), "mend returned a name of a header that is no text"),
+        (LETTER.changed(headers=None), "mend returned headers that are no pairs"),
     ],
 )
 def test_what_is_no_record_is_refused(made: object, complaint: str) -> None:

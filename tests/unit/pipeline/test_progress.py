@@ -144,3 +144,17 @@ def test_a_long_file_is_put_aside_and_still_read(tmp_path: Path, monkeypatch: py
     assert not file.exists() or file.stat().st_size <= 1000
     assert latest(file)["a"].at == 19.0
     assert all(json.loads(line) for line in file.with_name("progress.jsonl.1").read_text().splitlines())
+
+
+def test_the_counts_of_a_flow_that_is_left_out_for_long_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "_LARGEST_FILE", 8000)
+    monkeypatch.setattr(progress, "_TAIL", 2000)
+    file = tmp_path / "progress.jsonl"
+    left_out = Figures("left out", 1.0, records=1000, rejected=7)
+    append(file, left_out)
+    for number in range(100):  # several files long
+        append(file, Figures("other", float(number)))
+        assert latest(file, ["left out", "other"]) == {"left out": left_out, "other": Figures("other", float(number))}
+    assert sum(each.stat().st_size for each in tmp_path.iterdir()) < 3 * 8000

@@ -116,6 +116,16 @@ def test_what_cannot_be_promoted(tmp_path: Path) -> None:
     assert check(tmp_path, "v2") == (first, replay)
 
 
+def test_a_replay_of_which_a_flow_has_failed_replaces_no_run_that_works(tmp_path: Path) -> None:
+    make(tmp_path, "flights")
+    replay = make(tmp_path, "v2", suffix="v2", replays="flights")
+    record = replay.read()
+    record.flows["delays"].state, record.flows["delays"].error = FAILED, "no column 'late'"
+    replay.write(record)  # the others went on until the run was stopped
+    with pytest.raises(PromotionError, match=r"the flow 'delays' of 'v2' has failed \(no column 'late'\)"):
+        promote(tmp_path, "v2")
+
+
 def test_how_far_a_query_has_come(tmp_path: Path) -> None:
     run = make(tmp_path, "flights")
     assert positions(run.path / "checkpoints" / "delays") == {}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.pipeline.redrive import REDRIVES, Fate, Plan, Record, Wanted, judge
+from ottla.pipeline.redrive import REDRIVES, Account, Fate, Plan, Record, Wanted, judge
 from ottla.pipeline.rows import dead_letters
 
 WRITTEN_MS = 1_800_000_000_000
@@ -98,3 +98,14 @@ def test_other_records_in_the_topic_stay() -> None:
 def test_filters(wanted: Wanted, is_wanted: bool) -> None:
     fate = judge(Plan("letters", wanted), letter(), {"flights": 3}).fate
     assert fate is (Fate.SENT if is_wanted else Fate.LEFT)
+
+
+def test_reasons_that_are_all_different_do_not_pile_up() -> None:
+    account = Account()
+    for number in range(100_000):
+        account.add(Fate.UNMENDED, f"mend failed with KeyError: 'order {number}'", "orders")
+    account.add(Fate.UNMENDED, "mend failed with KeyError: 'order 7'", "orders")
+    account.add(Fate.SENT, "malformed JSON", "orders", 5)
+    assert (account.count(Fate.UNMENDED), account.count(Fate.SENT)) == (100_001, 5)
+    assert account.fates[Fate.UNMENDED, "mend failed with KeyError: 'order 7'", "orders"] == 2
+    assert len(account.fates) <= 1_002

@@ -1,9 +1,11 @@
 """What is kept of runs, and who holds them."""
 
 import errno
+import fcntl
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +87,32 @@ def test_a_run_is_held_by_one_process(tmp_path: Path) -> None:
         other.kill()
     with directory.claimed():  # nothing is left behind
         assert directory.process_id() == os.getpid()
+
+
+def test_a_look_at_a_run_does_not_keep_it_from_being_claimed(tmp_path: Path) -> None:
+    directory = run_directory(tmp_path, "orders")
+    with directory.claimed():
+        pass
+    with (directory.path / "pid").open() as looked:
+        fcntl.flock(looked, fcntl.LOCK_SH)
+        timer = threading.Timer(0.2, fcntl.flock, (looked, fcntl.LOCK_UN))
+        timer.start()
+        with directory.claimed():
+            assert directory.process_id() == os.getpid()
+        timer.join()
+
+
+def test_a_process_that_has_just_claimed_a_run_is_known_by_its_id_and_never_by_0(tmp_path: Path) -> None:
+    directory = run_directory(tmp_path, "orders")
+    directory.path.mkdir(parents=True)
+    file = directory.path / "pid"
+    file.write_text("")
+    with file.open() as claimed:
+        fcntl.flock(claimed, fcntl.LOCK_EX)
+        timer = threading.Timer(0.2, file.write_text, ("77",))
+        timer.start()
+        assert directory.process_id() == 77  # 0 is a whole group of processes, where a signal is sent to it
+        timer.join()
 
 
 def test_a_home_that_cannot_be_made(tmp_path: Path) -> None:

@@ -196,3 +196,14 @@ def test_a_running_flow_that_is_to_start_goes_on() -> None:
     flow = running(query := Query(BUSY))
     flow.request(Request.START)
     assert (flow.look(), flow.is_done(), flow.query) == (Change.NONE, True, query)
+
+
+@pytest.mark.parametrize("request_", [Request.START, Request.RESTART])
+def test_a_flow_whose_turn_is_yet_to_come_is_started_in_its_turn(request_: Request) -> None:
+    flow = supervised(AssertionError("started before its turn"))
+    flow.awaits_turn = True
+    flow.request(Request.STOP)
+    assert (flow.look(), flow.state, flow.is_done()) == (Change.ENDED, STOPPED, True)
+    flow.request(request_)
+    assert (flow.look(), flow.state, flow.is_done()) == (Change.STARTED, RUNNING, True)
+    assert flow.look() is Change.NONE

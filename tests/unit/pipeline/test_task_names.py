@@ -44,3 +44,18 @@ def test_other_names_are_of_no_task(home: Path, name: str) -> None:
 
 def test_without_a_home_queries_have_no_names(tmp_path: Path) -> None:
     assert TaskNames(tmp_path / "none").task_of(f"ottla-spark-{QUERY}-0") == "a query of Spark, task 0"
+
+
+def test_a_home_that_cannot_be_read_hides_nothing_but_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    assert TaskNames(file).task_of(f"ottla-spark-{QUERY}-0") == "a query of Spark, task 0"
+    (tmp_path / "pipelines" / "odd" / "run.json").mkdir(parents=True)
+    assert TaskNames(tmp_path).task_of(f"ottla-spark-{QUERY}-0") == "a query of Spark, task 0"
+
+    def nowhere() -> Path:
+        raise RuntimeError("Could not determine home directory.")  # as for a container's user without a name
+
+    monkeypatch.delenv("OTTLA_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", nowhere)
+    assert TaskNames().task_of(f"ottla-spark-{QUERY}-0") == "a query of Spark, task 0"

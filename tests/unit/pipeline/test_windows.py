@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from ottla.pipeline.run_store import FAILED
+from ottla.pipeline.supervised import Change
 from ottla.pipeline.watch import Watch
-from ottla.pipeline.windows import close_windows
+from ottla.pipeline.windows import END_OF_TIME_MS, close_windows, watermark_ahead_ms
 
 FLOWS = ("whole", "stopped", "later")
 SOURCES = '{"orders": {"0": 203}, "#": {"ids": {}}}\n-'
@@ -64,6 +66,21 @@ def test_other_queries_are_left_alone(tmp_path: Path, offsets: int, commits: int
     assert content(tmp_path) == before
 
 
+def test_a_watermark_that_is_years_ahead_of_the_clock_is_noticed(tmp_path: Path) -> None:
+    now_ms, day_ms = 1_700_000_000_000, 86_400_000
+    assert watermark_ahead_ms(tmp_path, now_ms) is None
+    checkpoint(tmp_path, offsets=3, commits=3, watermark_ms=now_ms)
+    assert watermark_ahead_ms(tmp_path, now_ms) is None
+    assert close_windows(tmp_path, now_ms + day_ms)
+    assert watermark_ahead_ms(tmp_path, now_ms) is None
+    write(tmp_path / "commits" / "4", f'v1\n{{"nextBatchWatermarkMs": {now_ms + day_ms}}}')
+    assert close_windows(tmp_path)
+    assert watermark_ahead_ms(tmp_path, now_ms) == END_OF_TIME_MS
+    for spoiled in ("", "v1", "v1\n[]\n-", "v1\n{", 'v1\n{"batchWatermarkMs": null}'):
+        write(tmp_path / "offsets" / "5", spoiled)
+        assert watermark_ahead_ms(tmp_path, now_ms) is None
+
+
 def flow(path: Path, name: str, *, has_finished: bool) -> Any:
     found = checkpoint(path / name, offsets=3, commits=3, watermark_ms=7)
     return SimpleNamespace(name=name, checkpoint=found, has_finished=has_finished)
@@ -79,3 +96,17 @@ def test_windows_stay_open_for_what_a_flow_did_not_read_or_write(tmp_path: Path)
     assert watch._to_close([later]) == []
     assert (content(tmp_path / "stopped"), content(tmp_path / "later")) == before
     assert said == ["stopped did not finish: its windows, and those of later flows, stay open"]
+
+
+def test_windows_that_cannot_be_closed_are_a_failure_of_their_flow_alone(tmp_path: Path) -> None:
+    noted: list[tuple[str, Change, str]] = []
+    watch: Any = Watch.__new__(Watch)
+    watch.windows_until_ms, watch.screen = 100, SimpleNamespace(say=lambda _text: None)
+    stopped, whole = (flow(tmp_path, name, has_finished=True) for name in ("stopped", "whole"))
+    (stopped.checkpoint / "offsets" / ".4.tmp").mkdir()  # nothing can be written there
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Watch, "_note", lambda _, query, change: noted.append((query.name, change, query.error)))
+        assert [each.name for each in watch._to_close([stopped, whole])] == ["whole"]
+    assert [(name, change) for name, change, _ in noted] == [("stopped", Change.FAILED)]
+    assert "its windows cannot be closed: " in noted[0][2]
+    assert (stopped.state, stopped.has_finished, watch.windows_until_ms) == (FAILED, False, None)

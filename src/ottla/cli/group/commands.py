@@ -31,7 +31,6 @@ from ottla.cli.terminal.output import (
     yes_option,
 )
 from ottla.client.partition import Partition
-from ottla.pipeline.run_store import find_home
 from ottla.pipeline.task_names import TaskNames
 
 STATES = {
@@ -88,7 +87,7 @@ def list_groups(
 ) -> None:
     """List consumer groups, of the classic protocol and of KIP-848."""
     wanted = None if state is None else one_of(state, [*STATES.values(), REBALANCING], "state")
-    tasks = TaskNames(find_home())
+    tasks = TaskNames()
     rows: list[Row] = [
         {"group": name, "state": _state(group), "protocol": _kind(group.type), "task": tasks.task_of(name)}
         for name, group in sorted(_listed(connection, connection.admin(), group_type).items())

@@ -1,5 +1,6 @@
 """`ottla pipeline diff`: the outputs of two runs, beside each other."""
 
+import math
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -27,6 +28,12 @@ if TYPE_CHECKING:
     from ottla.pipeline.sinks.base import Sink
 
 
+def _finite(_context: click.Context, _parameter: click.Parameter, value: float) -> float:
+    if not math.isfinite(value):
+        raise click.BadParameter(f"{value} is no number by which others may differ")
+    return value
+
+
 @click.command("diff")
 @click.argument("a")
 @click.argument("b")
@@ -42,6 +49,7 @@ if TYPE_CHECKING:
     "--tolerance",
     metavar="NUMBER",
     type=click.FloatRange(min=0),
+    callback=_finite,
     default=0.0,
     help="Numbers that differ by no more are the same. [default: 0]",
 )

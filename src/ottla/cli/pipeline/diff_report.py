@@ -110,12 +110,13 @@ def _differing(example: "Example") -> Iterator[tuple[str, str, str]]:
     for in_a, in_b in list(zip(example.in_a, example.in_b, strict=False))[:_ROWS_OF_A_KEY]:
         left, right = _fields(in_a), _fields(in_b)
         for column in example.columns:
-            if left.get(column) != right.get(column):
-                yield column, _shown(left.get(column)), _shown(right.get(column))
+            here, there = (_shown(side, column) for side in (left, right))
+            if here != there:
+                yield column, here, there
 
 
-def _shown(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)
+def _shown(columns: Mapping[str, Any], name: str) -> str:
+    return json.dumps(columns[name], ensure_ascii=False) if name in columns else "(missing)"
 
 
 def _fields(row: str) -> dict[str, Any]:

@@ -45,6 +45,6 @@ Next:
   ottla pipeline test {job}         # runs it on a broker of its own; --update accepts a new output
   ottla topic create {TOPIC}
   ottla produce {TOPIC} --json {test}
-  ottla pipeline run {job} --once --close-windows
+  ottla pipeline run {job} --once --close-windows --until now
   ottla consume {name}-hourly --from-beginning --exit-at-end"""
     )

@@ -22,8 +22,9 @@ from ottla.errors import InvalidConfig
 
 FILE: Final = "ottla.toml"
 _CLASS: Final = "org.apache.kafka.common.config.provider"
+_KINDS: Final = ("env", "file", "dir")
 _PROVIDERS: Final = {
-    PREFIX: "env,file,dir",
+    PREFIX: ",".join(_KINDS),
     f"{PREFIX}.env.class": f"{_CLASS}.EnvVarConfigProvider",
     f"{PREFIX}.file.class": f"{_CLASS}.FileConfigProvider",
     f"{PREFIX}.dir.class": f"{_CLASS}.DirectoryConfigProvider",
@@ -65,6 +66,10 @@ def read_profile(directory: Path, name: str, environment: Mapping[str, str] | No
     for key in tables["conf"]:
         if not key.startswith("spark."):
             raise CommandFailed(f"{place}: conf has {key!r}, which is no setting of Spark such as spark.driver.memory")
+    for name, text in {**texts, **tables["params"]}.items():  # Spark replaces some of its settings' own
+        for placeholder in PLACEHOLDER.finditer(text):
+            if placeholder[1] not in _KINDS:
+                raise CommandFailed(f"{place}: {name}: {placeholder[0]} has no value: there are {', '.join(_KINDS)}")
     try:
         found = resolved_by(_PROVIDERS, texts, environment)
         params, conf = (resolved_by(_PROVIDERS, tables[key], environment) for key in _TABLES)

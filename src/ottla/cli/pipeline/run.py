@@ -53,7 +53,8 @@ _LINE_EVERY_S: Final = 10.0
 @click.option(
     "--close-windows",
     is_flag=True,
-    help="With --once: the input has ended, so close all windows and sessions. Records that come later are late.",
+    help="With --once: the input has ended, so close all windows and sessions. Records that come later are late, "
+    "in all later runs, too; see --until.",
 )
 @click.option(
     "--until",

@@ -10,10 +10,16 @@ from ottla.cli.terminal.output import note
 from ottla.pipeline import names
 from ottla.pipeline.errors import NotRunningError
 from ottla.pipeline.flow_requests import Request, send
-from ottla.pipeline.run_store import LEFT_OUT, RunDirectory, state_of
+from ottla.pipeline.run_store import FAILED, LEFT_OUT, RUNNING, WAITING, RunDirectory, state_of
 from ottla.waiting import wait_until
 
 _LOOK_EVERY_S: Final = 0.1
+_NOT_AS_ASKED: Final = {
+    Request.START: (FAILED, LEFT_OUT),
+    Request.STOP: (RUNNING, WAITING),
+    Request.RESTART: (FAILED, LEFT_OUT),
+}
+"""States of a flow in which a request has not been carried out, though it was taken: the run has begun anew."""
 
 flow_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
     "--flow", "flows", metavar="FLOW", multiple=True, required=True, help="The flow. May be repeated."
@@ -39,6 +45,8 @@ def ask(directory: RunDirectory, request: Request, flows: Sequence[str], *, with
             f"{directory.name!r} is not running: it is {state_of(record)}; "
             f"run it with `ottla pipeline run {record.job_file}`"
         )
+    if not record.flows:
+        raise CommandFailed(f"{directory.name!r} is starting, and its flows are not known yet: try again in a moment")
     for flow in flows:
         if flow not in record.flows:
             hint = names.did_you_mean(flow, record.flows, otherwise=f"; it has {', '.join(record.flows)}")
@@ -59,4 +67,10 @@ def ask(directory: RunDirectory, request: Request, flows: Sequence[str], *, with
     for flow, file in zip(flows, files, strict=True):
         if file.exists():
             raise CommandFailed(f"{flow!r} is still in its micro-batch after {within_s:g} s; the request stands")
-        note(f"{flow!r} is {found[flow].state}" + (f": {found[flow].error}" if found[flow].error else ""))
+        about = found.get(flow)
+        if about is None:
+            raise CommandFailed(f"{directory.name!r} has no flow {flow!r} any longer")
+        said = f"{flow!r} is {about.state}" + (f": {about.error}" if about.error else "")
+        if about.state in _NOT_AS_ASKED[request]:
+            raise CommandFailed(said)
+        note(said)

@@ -23,7 +23,7 @@ def command(name: str, home: Path, as_json: bool) -> None:
     """
     directory = find_run(home, name)
     record = directory.read()
-    figures = progress.latest(directory.progress)
+    figures = progress.latest(directory.progress, record.flows)
     process = directory.process_id()
     if as_json:
         flows = {

@@ -26,7 +26,6 @@ from ottla.cli.terminal.output import (
 )
 from ottla.cli.terminal.times import format_instant
 from ottla.client.partition import Partition
-from ottla.pipeline.run_store import find_home
 from ottla.pipeline.task_names import TaskNames
 
 LONGEST_TIMEOUT: Final = "15m"
@@ -62,7 +61,7 @@ def list_transactions(
             states=[one_of(state, STATES, "state") for state in states],
             longer_than_ms=-1 if longer_than is None else longer_than,
         )
-    tasks = TaskNames(find_home())
+    tasks = TaskNames()
     rows = [
         {**_facts(each), "partitions": len(each.partitions), "task": tasks.task_of(each.transactional_id)}
         for each in known

@@ -13,7 +13,14 @@ from typing import Any, Final, NamedTuple
 from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
 from ottla.pipeline.change_columns import COLUMNS, DELETE, OP, TS
-from ottla.pipeline.rows.change_types import Read, Schema, is_not_sent, plain_schema, reader
+from ottla.pipeline.rows.change_types import (
+    Read,
+    Schema,
+    is_in_known_years,
+    is_not_sent,
+    plain_schema,
+    reader,
+)
 from ottla.pipeline.rows.undecodable import Undecodable
 
 UNKNOWN: Final = "__ottla_unknown"
@@ -73,10 +80,13 @@ def describe(key: bytes | None, value: bytes | None) -> Described | None:
         return None
     schema = None
     if isinstance(document, dict) and document.keys() == {"schema", "payload"}:
-        schema, document = document["schema"], document["payload"]
+        envelope, document = document["schema"], document["payload"]
+        schema = _row_schema(envelope)
+        if envelope is not None and schema is None:
+            return None
     if not isinstance(document, dict) or document.get("op") not in _ROW_OPS or not isinstance(_row(document), dict):
         return None
-    return Described(None if schema is None else _row_schema(schema), _key_names(key), key is not None)
+    return Described(schema, _key_names(key), key is not None)
 
 
 def _key_names(key: bytes | None) -> tuple[str, ...]:
@@ -91,7 +101,8 @@ def _key_names(key: bytes | None) -> tuple[str, ...]:
 
 def _row_schema(envelope: Any) -> Schema | None:
     fields = envelope.get("fields") if isinstance(envelope, dict) else None
-    found = [each for each in fields or () if isinstance(each, dict) and each.get("field") == "after"]
+    listed = fields if isinstance(fields, list) else ()
+    found = [each for each in listed if isinstance(each, dict) and each.get("field") == "after"]
     return found[0] if found else None
 
 
@@ -157,9 +168,7 @@ class _Decoder:
             for name in self._required:
                 if found.get(name) is None:
                     raise Undecodable(f"missing required field '{name}'")
-        source = event.get("source")
-        ts_ms = source.get("ts_ms") if isinstance(source, dict) else None
-        return {**found, OP: op, TS: ts_ms * 1000 if isinstance(ts_ms, int) else None, UNKNOWN: rows.unknown}
+        return {**found, OP: op, TS: _time_us(event.get("source")), UNKNOWN: rows.unknown}
 
     def _value(self, name: str, read: Read, row: Mapping[str, Any]) -> Any:
         value = row.get(name)
@@ -175,6 +184,14 @@ class _Decoder:
         except (ValueError, TypeError, KeyError, ArithmeticError, AttributeError, RecursionError):
             wanted = self._columns[name].dataType.simpleString().upper()
             raise Undecodable(f"wrong type: '{name}' is {_shown(value)}, not {wanted}") from None
+
+
+def _time_us(source: Any) -> int | None:
+    """When the database made the change, in microseconds since 1970; None if that is no time."""
+    ts_ms = source.get("ts_ms") if isinstance(source, dict) else None
+    if not isinstance(ts_ms, int) or isinstance(ts_ms, bool):
+        return None
+    return ts_ms * 1000 if is_in_known_years(ts_ms * 1000) else None
 
 
 def _row(event: Mapping[str, Any]) -> Any:
@@ -208,5 +225,8 @@ def _head(value: bytes) -> bytes | None:
 
 
 def _shown(value: Any) -> str:
-    text = json.dumps(value, default=str)
+    try:
+        text = json.dumps(value, default=str)
+    except RecursionError:  # a few calls deeper than where it could still be read
+        return "nested too deep"
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."

@@ -76,6 +76,8 @@ _PRIMITIVES: Final[dict[str, DataType]] = {
 _MOST_DIGITS: Final = 38
 _MOST_SCALE: Final = 20_000
 """More digits after the point than PostgreSQL's numeric can have."""
+_LARGEST_EXPONENT: Final = 131_072
+"""More digits before the point than PostgreSQL's numeric can have: a short number must not become gigabytes of text."""
 _MOST_NESTED: Final = 50
 _DAYS: Final = range(-719_162, 2_932_897)
 """The years 1 to 9999, as days since 1970: all that Spark promises to know."""
@@ -219,7 +221,7 @@ def _number(value: Any) -> Decimal:
         found = Decimal(value)
     except InvalidOperation:
         raise ValueError from None
-    if not found.is_finite():
+    if not found.is_finite() or abs(found.adjusted()) > _LARGEST_EXPONENT:
         raise ValueError
     return found
 
@@ -237,6 +239,11 @@ def _timestamps(name: str | None) -> Read:
 def _iso_us(text: str) -> int:
     at = datetime.fromisoformat(text)
     return ((at if at.tzinfo else at.replace(tzinfo=UTC)) - _EPOCH) // _US
+
+
+def is_in_known_years(us: int) -> bool:
+    """Whether so many microseconds since 1970 are a time of the years 1 to 9999."""
+    return us // _DAY_US in _DAYS
 
 
 def _in_range(value: int, per_day: int) -> int:

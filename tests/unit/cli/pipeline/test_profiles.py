@@ -75,6 +75,7 @@ def test_a_profile_is_read_with_its_placeholders_replaced(place: Path) -> None:
         ("[profile.prod.params]\nday = 2026-01-01", "params has 'day', whose value is neither text nor a number"),
         ("[profile.prod.conf]\nmaster = 'yarn'", "conf has 'master', which is no setting of Spark"),
         ("[profile.prod.conf]\n'spark.x' = '${env:NOWHERE}'", "spark.x: ${env:NOWHERE} has no value: there is no such"),
+        ("[profile.prod.params]\nkey = '${ENV:KEY}'", "key: ${ENV:KEY} has no value: there are env, file, dir"),
         ("[profile]\nprod = 1", "profile 'prod' is no table: write [profile.prod]"),
         ("[profile.prd]", "ottla.toml has no profile 'prod'; did you mean 'prd'?"),
         ("[profiles.prod]", "there is no table 'profiles': it has [profile.NAME] alone"),

@@ -231,6 +231,39 @@ def test_what_is_no_change_of_a_row_is_rejected_with_the_reason(value: bytes, re
     assert describe(b"k", value) is None or value.startswith(b'{"op": "c", "after": {')
 
 
+@pytest.mark.parametrize("envelope", [b"5", b"[]", b"{}", b'{"fields":5}', b'{"fields":{}}', b'{"fields":[7,"x"]}'])
+def test_one_record_with_a_schema_of_no_row_stops_no_flow_and_no_start(envelope: bytes) -> None:
+    value = b'{"schema":' + envelope + b',"payload":{"op":"c","after":{"id":1}}}'
+    (found,) = decode(PLAIN, [(b"k", value)])
+    assert str(found).startswith("no change event of Debezium: its schema has no field 'after'")
+    assert describe(b"k", value) is None
+
+
+def test_a_value_that_is_nested_as_deep_as_can_be_read_is_a_reason_and_not_an_error() -> None:
+    for depth in range(850, 1000, 3):
+        value = b'{"op":"c","after":{"id":' + b"[" * depth + b"]" * depth + b"}}"
+        (found,) = decode(PLAIN, [(b"k", value)])
+        assert str(found).startswith(("wrong type: 'id'", "malformed JSON"))
+
+
+@pytest.mark.parametrize("number", ["1e999999999", "-1e131073", "1e-999999999"])
+def test_a_short_number_does_not_become_gigabytes_of_text(number: str) -> None:
+    (value,) = [value for _, value in CapturedTable(("x", "numeric", numeric(40, 2))).created("1")]
+    assert value is not None
+    event = json.loads(value)
+    event["payload"]["after"]["x"] = "X"
+    spoiled = json.dumps(event).replace('"X"', number).encode()
+    (found,) = decode(columns(x=StringType()), [(None, spoiled)])
+    assert str(found).startswith("wrong type: 'x' is")
+
+
+@pytest.mark.parametrize("ts_ms", [10**15, 10**30, -(10**15), True, "1"])
+def test_a_time_of_no_known_year_is_left_out(ts_ms: object) -> None:
+    event = {"op": "c", "after": {"id": 1}, "source": {"ts_ms": ts_ms}}
+    (found,) = decode(PLAIN, [(b"k", json.dumps(event).encode())])
+    assert (found["id"], found["_ts"]) == (1, None)
+
+
 def test_a_truncate_and_a_value_that_was_not_sent_are_rejected() -> None:
     table = CapturedTable(("id", "int4", -1), ("note", "text", -1), ("raw", "bytea", -1), ("tags", "_text", -1))
     events = table.truncated() + table.updated("1", UNSENT, None, None)
