@@ -26,7 +26,6 @@ _OPERATORS: Final = {
     "FlatMapGroupsInPandasWithState": "applyInPandasWithState",
     "GlobalLimit": "a limit",
     "Join": "a join of two streams",
-    "TransformWithStateInPandas": "transformWithStateInPandas",
     "TransformWithStateInPySpark": "transformWithState",
 }
 """Nodes of Spark's logical plan that keep state when they are streaming, and how a person calls them."""
@@ -132,6 +131,8 @@ def _operators(plan: Any) -> Iterator[str]:
         yield f"{_OPERATORS[kind]} by ({_columns(plan.keys())})"
     elif kind in ("Distinct", "GlobalLimit"):
         yield f"{_OPERATORS[kind]} of ({_columns(plan.output())})"
+    elif kind == "TransformWithStateInPySpark":  # of rows and of pandas alike; on the right would be the initial state
+        yield f"{_OPERATORS[kind]} by ({_columns(plan.leftAttributes())})"
     else:
         yield f"{_OPERATORS[kind]} by ({_columns(plan.groupingAttributes())})"
 
