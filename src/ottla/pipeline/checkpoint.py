@@ -33,13 +33,18 @@ _OPERATORS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What a checkpoint depends on. `stateful` has a line for each operator with state: its kind, keys and values."""
+    """What a checkpoint depends on. `stateful` has a line for each operator with state: its kind, keys and values.
+
+    `values` are those of its aggregations in the order in which Spark keeps them; None: an older checkpoint, of which
+    only `stateful` is known, where they are sorted.
+    """
 
     inputs: list[str]
     output: str
     mode: str
     stateful: list[str]
     shuffle_partitions: str
+    values: list[list[str]] | None = None
 
     def changes_to(self, now: "Fit", *, asks_for_partitions: bool) -> Iterator[str]:
         """What of the checkpoint does not go with the flow as it is `now`, each as a phrase.
@@ -58,6 +63,11 @@ class Fit:
             for before, after in zip(self.stateful, now.stateful, strict=True):
                 if before != after:
                     yield f"its state was that of {before}, and is that of {after}"
+            if self.stateful == now.stateful and self.values is not None and self.values != now.values:
+                yield (
+                    f"it kept the values {_in_order(self.values)}, and now {_in_order(now.values or [])}: Spark finds "
+                    "them in the state by their place"
+                )
         if asks_for_partitions and now.stateful and self.shuffle_partitions != now.shuffle_partitions:
             yield (
                 f"its state is in {self.shuffle_partitions} partitions, and {_SHUFFLE_PARTITIONS} asks for "
@@ -93,29 +103,33 @@ def check_fit(query: Planned, checkpoint: Path, settings: Mapping[str, str]) -> 
     changes = list(before.changes_to(now, asks_for_partitions=_SHUFFLE_PARTITIONS in settings))
     if changes:
         raise CheckpointMismatchError(
-            f"{query.name!r} no longer fits its checkpoint: {'; '.join(changes)}. Undo that, or start it afresh under "
-            "another name (`ottla pipeline run JOB --name NEW`, or `ottla pipeline replay`)"
+            f"{query.name!r} no longer fits its checkpoint: {'; '.join(changes)}. Undo that; leave the flow out "
+            "(--except); or compute its output anew from its inputs: `ottla pipeline replay`, then promote"
         )
 
 
 def _fit(query: Planned) -> Fit:
     inputs = [each.describe() for each in query.sources]
     partitions = str(query.rows.sparkSession.conf.get(_SHUFFLE_PARTITIONS))
-    return Fit(inputs, query.sink.describe(), query.mode, stateful_operators(query.rows), partitions)
+    stateful, values = stateful_operators(query.rows)
+    return Fit(inputs, query.sink.describe(), query.mode, stateful, partitions, values)
 
 
-def stateful_operators(rows: "DataFrame") -> list[str]:
-    """A line for each operator of the plan that keeps state. Empty on Spark Connect, where the plan is out of reach."""
+def stateful_operators(rows: "DataFrame") -> tuple[list[str], list[list[str]]]:
+    """A line for each operator of the plan that keeps state, and for each aggregation the values that it keeps, in
+    Spark's order. Empty on Spark Connect, where the plan is out of reach."""
     frame: Any = rows
     if not hasattr(frame, "_jdf"):
-        return []
-    return list(_operators(frame._jdf.queryExecution().analyzed()))
+        return [], []
+    values: list[list[str]] = []
+    return list(_operators(frame._jdf.queryExecution().analyzed(), values)), values
 
 
-def _operators(plan: Any) -> Iterator[str]:
+def _operators(plan: Any, kept: list[list[str]]) -> Iterator[str]:
+    """A line for each operator with state. The values of aggregations are added to `kept`."""
     children = list(_each(plan.children()))
     for child in children:
-        yield from _operators(child)
+        yield from _operators(child, kept)
     kind = plan.getClass().getSimpleName()
     if kind not in _OPERATORS or not plan.isStreaming():
         return
@@ -125,8 +139,9 @@ def _operators(plan: Any) -> Iterator[str]:
             yield f"{_OPERATORS[kind]} ({plan.joinType().sql().lower()}) {sides}"
     elif kind == "Aggregate":
         keys = ", ".join(_typed(each) for each in _each(plan.groupingExpressions()))
-        values = ", ".join(sorted({*_aggregates(plan.aggregateExpressions())}))
-        yield f"{_OPERATORS[kind]} by ({keys}) of ({values})"
+        values = list(dict.fromkeys(_aggregates(plan.aggregateExpressions())))
+        kept.append(values)
+        yield f"{_OPERATORS[kind]} by ({keys}) of ({', '.join(sorted(values))})"
     elif kind.startswith("Deduplicate"):
         yield f"{_OPERATORS[kind]} by ({_columns(plan.keys())})"
     elif kind in ("Distinct", "GlobalLimit"):
@@ -156,6 +171,10 @@ def _typed(expression: Any) -> str:
 def _each(sequence: Any) -> Iterator[Any]:
     for number in range(sequence.size()):
         yield sequence.apply(number)
+
+
+def _in_order(values: list[list[str]]) -> str:
+    return " and ".join(f"({', '.join(each)})" for each in values)
 
 
 def _listed(phrases: list[str]) -> str:

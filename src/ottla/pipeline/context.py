@@ -80,8 +80,8 @@ def suffixed(topic: str, written: frozenset[str], suffix: str) -> str:
 class Outputs:
     """What has to be known of a run to ask what its sinks have written, before there is a Spark.
 
-    `bootstrap`, `client`, `directory`, `suffix` and `written` are those of its `RunContext`. Only what was written since
-    `since_ms` (milliseconds since 1970) matters.
+    `bootstrap`, `client`, `directory`, `suffix` and `written` are those of its `RunContext`. Only what was written
+    since `since_ms` (milliseconds since 1970) matters.
     """
 
     bootstrap: str

@@ -47,6 +47,10 @@ class CheckpointLog:
         """The number of the last micro-batch that is done; -1 if none is."""
         return max(self._numbers("commits"), default=-1)
 
+    def last_begun(self) -> int:
+        """The number of the last micro-batch that was begun, done or not; -1 if none was."""
+        return max(self._numbers("offsets"), default=-1)
+
     def first_known(self) -> int:
         """The number of the first micro-batch that the log still has; 0 if it has none."""
         return min(self._numbers("offsets"), default=0)

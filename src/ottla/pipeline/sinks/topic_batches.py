@@ -40,9 +40,10 @@ def last_batch(topic: str, options: Mapping[str, str], query_id: str, outputs: O
     """
     given = {name.lower(): value for name, value in {**outputs.connection(), **options}.items()}
     client = client_settings({name: value for name, value in given.items() if name.startswith("kafka.")})
-    settings: dict[str, Any] = {name: value for name, value in client if f"kafka.{name}" != _GROUP}
+    settings = {name: value for name, value in client if f"kafka.{name}" != _GROUP}
     try:
-        admin = AdminClient({**settings, "logger": log})
+        configuration: dict[str, Any] = {**settings, "logger": log}
+        admin = AdminClient(configuration)
         found = _marks(admin, topic, query_id)
         if found:
             return max(found)
