@@ -35,7 +35,7 @@ def command(name: str, path: Path, as_json: bool, home: Path) -> None:
         return
     print_rows(
         [
-            {"flow": name, "batch": flow.done, "records": _read_up_to(flow.read)}
+            {"flow": name, "batch": flow.done if flow.done >= 0 else None, "records": _read_up_to(flow.read)}
             for name, flow in manifest.flows.items()
         ],
         _COLUMNS,
