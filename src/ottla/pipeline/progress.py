@@ -6,7 +6,7 @@ one every ten seconds while nothing comes.
 
 import json
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypedDict
@@ -203,18 +203,25 @@ def append(file: Path, figures: Figures) -> None:
 
 def latest(file: Path) -> dict[str, Figures]:
     """The last line of each flow, from the end of the file; a line that was cut off by a crash does not count."""
-    found: dict[str, Figures] = {}
+    return {figures.flow: figures for figures in _lines(file, _TAIL)}
+
+
+def history(file: Path) -> Iterator[Figures]:
+    """All lines that are kept, the oldest first."""
+    return _lines(file, 2 * _LARGEST_FILE)
+
+
+def _lines(file: Path, tail: int) -> Iterator[Figures]:
+    """Those in the last `tail` bytes of the older file and of this one."""
     for each in (file.with_name(file.name + ".1"), file):
         try:
             with each.open("rb") as lines:
-                lines.seek(max(0, each.stat().st_size - _TAIL))
+                lines.seek(max(0, each.stat().st_size - tail))
                 text = lines.read().decode("utf-8", "replace")
         except FileNotFoundError:
             continue
         for line in text.splitlines():
             try:
-                figures = Figures(**json.loads(line))
+                yield Figures(**json.loads(line))
             except (ValueError, TypeError):
                 continue
-            found[figures.flow] = figures
-    return found
