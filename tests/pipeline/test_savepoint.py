@@ -4,7 +4,7 @@ story, on the session that all tests share, so that three starts of the job are 
 import json
 import shutil
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,10 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
+from ottla.pipeline.checkpoint import State, state_of
 from ottla.pipeline.errors import CheckpointMismatchError, PipelineError
 from ottla.pipeline.job_file import load_job
 from ottla.pipeline.progress import Figures
@@ -146,6 +149,39 @@ class Story:
     def amounts(self) -> list[int]:
         files = f"read_parquet('{self.directory}/kept/**/*.parquet')"
         return sorted(amount for (amount,) in duckdb.execute(f"SELECT amount FROM {files}").fetchall())
+
+
+def test_what_state_depends_on_is_read_from_the_plan(spark: SparkSession) -> None:
+    """What Spark would take up silently, and go wrong: it compares no more than the types of keys and values."""
+    rows = spark.readStream.format("rate").load().withWatermark("timestamp", "10 minutes")
+    low, high = F.min("value"), F.max("value")
+    hour, day = F.window("timestamp", "1 hour"), F.window("timestamp", "1 day", "6 hours", "30 minutes")
+    assert state_of(rows.where("value > 1").groupBy(hour).agg(low, high)) == State(
+        operators=["an aggregation by (window struct<start:timestamp,end:timestamp>) of (max(value), min(value))"],
+        values=[["min(value)", "max(value)"]],
+        windows=["windows of 3600 s"],
+    )
+    swapped = state_of(rows.groupBy(day).agg(high, low))
+    assert (swapped.values, swapped.windows) == (
+        [["max(value)", "min(value)"]],
+        ["windows of 86400 s every 21600 s from 1800 s on"],
+    )
+    session = state_of(rows.groupBy(F.session_window("timestamp", "5 minutes")).count())
+    assert session.windows == ["sessions with a gap of '5 minutes'"]
+    keyed = rows.groupBy("value").transformWithStateInPandas(_Nothing(), "n INT", outputMode="Append", timeMode="None")
+    assert state_of(keyed) == State(["transformWithState by (value bigint)"], [], [])
+    assert state_of(rows.select(hour)) == State([], [], [])
+
+
+class _Nothing(StatefulProcessor):
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """No state."""
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:  # noqa: N802, N803
+        yield from ()
+
+    def close(self) -> None:
+        """Nothing to close."""
 
 
 def test_a_job_stops_is_saved_and_goes_on_elsewhere(

@@ -6,10 +6,12 @@ tables and options of sources may change freely.
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.pipeline.errors import CheckpointMismatchError
 from ottla.pipeline.queries import Planned
@@ -31,12 +33,20 @@ _OPERATORS: Final = {
 """Nodes of Spark's logical plan that keep state when they are streaming, and how a person calls them."""
 
 
+_COMPUTES_WINDOW: Final = "named_struct('start', "
+_GAP: Final = re.compile(r"\+ cast\((.*?) as interval\)")
+_LENGTH: Final = re.compile(r"[%+] (\d+)l\)")
+_EVERY: Final = re.compile(r"% (\d+)l\)")
+_FIRST: Final = re.compile(r"- (\d+)l\) % ")
+"""In Spark's SQL for a window: microseconds."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fit:
     """What a checkpoint depends on. `stateful` has a line for each operator with state: its kind, keys and values.
 
-    `values` are those of its aggregations in the order in which Spark keeps them; None: an older checkpoint, of which
-    only `stateful` is known, where they are sorted.
+    `values` are those of its aggregations in the order in which Spark keeps them, `windows` the lengths of its windows;
+    None: an older checkpoint, of which only `stateful` is known, where values are sorted.
     """
 
     inputs: list[str]
@@ -45,6 +55,7 @@ class Fit:
     stateful: list[str]
     shuffle_partitions: str
     values: list[list[str]] | None = None
+    windows: list[str] | None = None
 
     def changes_to(self, now: "Fit", *, asks_for_partitions: bool) -> Iterator[str]:
         """What of the checkpoint does not go with the flow as it is `now`, each as a phrase.
@@ -68,6 +79,8 @@ class Fit:
                     f"it kept the values {_in_order(self.values)}, and now {_in_order(now.values or [])}: Spark finds "
                     "them in the state by their place"
                 )
+        if self.windows is not None and self.windows != now.windows:
+            yield f"it kept {_listed(self.windows)}, and now {_listed(now.windows or [])}"
         if asks_for_partitions and now.stateful and self.shuffle_partitions != now.shuffle_partitions:
             yield (
                 f"its state is in {self.shuffle_partitions} partitions, and {_SHUFFLE_PARTITIONS} asks for "
@@ -111,18 +124,28 @@ def check_fit(query: Planned, checkpoint: Path, settings: Mapping[str, str]) -> 
 def _fit(query: Planned) -> Fit:
     inputs = [each.describe() for each in query.sources]
     partitions = str(query.rows.sparkSession.conf.get(_SHUFFLE_PARTITIONS))
-    stateful, values = stateful_operators(query.rows)
-    return Fit(inputs, query.sink.describe(), query.mode, stateful, partitions, values)
+    kept = state_of(query.rows)
+    return Fit(inputs, query.sink.describe(), query.mode, kept.operators, partitions, kept.values, kept.windows)
 
 
-def stateful_operators(rows: "DataFrame") -> tuple[list[str], list[list[str]]]:
-    """A line for each operator of the plan that keeps state, and for each aggregation the values that it keeps, in
-    Spark's order. Empty on Spark Connect, where the plan is out of reach."""
+class State(NamedTuple):
+    """What a plan keeps as state: a line for each operator; for each aggregation its values, in Spark's order; for each
+    kind of window its lengths."""
+
+    operators: list[str]
+    values: list[list[str]]
+    windows: list[str]
+
+
+def state_of(rows: "DataFrame") -> State:
+    """By the analyzed plan. Nothing on Spark Connect, where the plan is out of reach."""
     frame: Any = rows
     if not hasattr(frame, "_jdf"):
-        return [], []
+        return State([], [], [])
+    plan = frame._jdf.queryExecution().analyzed()
     values: list[list[str]] = []
-    return list(_operators(frame._jdf.queryExecution().analyzed(), values)), values
+    operators = list(_operators(plan, values))
+    return State(operators, values, list(dict.fromkeys(_windows(plan))) if operators else [])
 
 
 def _operators(plan: Any, kept: list[list[str]]) -> Iterator[str]:
@@ -150,6 +173,29 @@ def _operators(plan: Any, kept: list[list[str]]) -> Iterator[str]:
         yield f"{_OPERATORS[kind]} by ({_columns(plan.leftAttributes())})"
     else:
         yield f"{_OPERATORS[kind]} by ({_columns(plan.groupingAttributes())})"
+
+
+def _windows(plan: Any) -> Iterator[str]:
+    """The windows that a plan computes. Spark knows their lengths only as numbers in what computes their beginning and
+    end: the type of the column is the same for all, and so is the state."""
+    for child in _each(plan.children()):
+        yield from _windows(child)
+    if plan.getClass().getSimpleName() in ("Project", "Expand"):
+        texts = [text for each in _each(plan.expressions()) if _COMPUTES_WINDOW in (text := each.sql().lower())]
+        gaps = {gap for text in texts for gap in _GAP.findall(text)}
+        lengths, every, first = (
+            {int(number) for text in texts for number in pattern.findall(text)} - {0}
+            for pattern in (_LENGTH, _EVERY, _FIRST)
+        )
+        if gaps:
+            yield f"sessions with a gap of {', '.join(sorted(gaps))}"
+        elif lengths:
+            slides = f" every {_seconds(every)}" if every != {max(lengths)} else ""
+            yield f"windows of {_seconds({max(lengths)})}{slides}" + (f" from {_seconds(first)} on" if first else "")
+
+
+def _seconds(microseconds: set[int]) -> str:
+    return ", ".join(f"{Decimal(each) / 1_000_000:f} s" for each in sorted(microseconds))
 
 
 def _aggregates(expressions: Any) -> Iterator[str]:

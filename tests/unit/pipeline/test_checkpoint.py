@@ -57,6 +57,10 @@ def test_values_in_another_order_would_be_mixed_up() -> None:
         "it kept the values (min(delay), max(delay)), and now (max(delay), min(delay)): Spark finds them in the state "
         "by their place"
     )
+    hourly, longer = replace(before, windows=["windows of 3600 s"]), replace(before, windows=["windows of 7200 s"])
+    assert list(hourly.changes_to(longer, asks_for_partitions=False)) == [
+        "it kept windows of 3600 s, and now windows of 7200 s"
+    ]
     of_earlier_times = replace(before, values=None)
     assert list(of_earlier_times.changes_to(swapped, asks_for_partitions=False)) == []
 
