@@ -153,19 +153,22 @@ class Restoration:
                     raise SavepointError(_newer(self.path, self.manifest, name, sink, last, saved))
 
     def _last_batch(self, name: str, sink: Sink, query_id: str, outputs: Outputs) -> int | None:
+        doubt = UncertainBatchError(f"{sink.describe()} keeps no record of micro-batches")
         if isinstance(sink, Recording):
             try:
                 return sink.last_batch(query_id, outputs)
+            except UncertainBatchError as problem:
+                doubt = problem
             except PipelineError:
                 raise
             except Exception as error:  # of a sink's libraries
                 raise SavepointError(
                     f"flow {name!r}: {sink.describe()} cannot be asked what it has: {failures.explain_python(error)}"
                 ) from error
-        known = None if self.before is None else self.run.checkpoints_of(self.before) / name
-        if known is not None and (known / "metadata").exists() and CheckpointLog(known).query_id() == query_id:
-            return CheckpointLog(known).last_begun()  # the output has no more than the run had begun
-        raise UncertainBatchError(f"{sink.describe()} keeps no record of micro-batches")
+        known = None if self.before is None else CheckpointLog(self.run.checkpoints_of(self.before) / name)
+        if known is not None and known.exists() and known.query_id() == self.manifest.flows[name].query_id:
+            return known.last_begun()  # the output has no more than the run had begun
+        raise doubt
 
     # -- placing ---------------------------------------------------------------------------------------
 
@@ -253,11 +256,11 @@ def _check_unused(
     """Raises SavepointError if there are checkpoints already, or another run has the same queries."""
     if before is not None:
         checkpoints = run.checkpoints_of(before)
-        if not replace and any((checkpoints / flow / "metadata").exists() for flow in before.flows):
+        if not replace and any(CheckpointLog(checkpoints / flow).exists() for flow in before.flows):
             raise SavepointError(
                 f"{run.name!r} has checkpoints already ({checkpoints}): add --replace to give them up for {path}"
             )
-    ids = {flow.query_id: name for name, flow in manifest.flows.items() if flow.query_id is not None}
+    ids = {flow.query_id for flow in manifest.flows.values() if flow.query_id is not None}
     for other in run_directories(run.path.parent.parent).values():
         if other.name == run.name:
             continue
@@ -265,8 +268,8 @@ def _check_unused(
         if record.promoted_to is not None:
             continue
         for flow in record.flows:
-            checkpoint = other.checkpoints_of(record) / flow
-            if (checkpoint / "metadata").exists() and CheckpointLog(checkpoint).query_id() in ids:
+            known = CheckpointLog(other.checkpoints_of(record) / flow)
+            if known.exists() and known.query_id() in ids:
                 raise SavepointError(
                     f"{other.name!r} has the queries of {path}, and two runs of them would lose each other's rows: "
                     f"take the savepoint up as that run (--name {other.name} --replace), or delete {other.path} first"

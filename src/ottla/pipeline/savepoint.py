@@ -178,7 +178,7 @@ def _check_new(path: Path, checkpoints: Path) -> None:
 
 def _saved_flow(checkpoint: Path) -> SavedFlow:
     log = CheckpointLog(checkpoint)
-    if not (checkpoint / "metadata").exists():
+    if not log.exists():
         return SavedFlow(None, -1, -1)
     done = log.last_done()
     return SavedFlow(log.query_id(), done, log.last_begun(), log.batch(done).ends if done >= 0 else ())

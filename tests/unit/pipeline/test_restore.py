@@ -150,7 +150,10 @@ def test_a_sink_that_cannot_tell_needs_a_word_of_the_operator(run: RunDirectory,
     uncertain = job(Asked(UncertainBatchError("marks may have been forgotten")))
     with pytest.raises(SavepointError, match=r"marks may have been forgotten, so nobody knows .*--set-back delays"):
         begin(saved, elsewhere(tmp_path)).check_sinks(uncertain, Outputs("", tmp_path))
-    begin(saved, run, replace=True, set_back=frozenset({"delays"})).check_sinks(uncertain, Outputs("", tmp_path))
+    set_back = begin(saved, elsewhere(tmp_path), set_back=frozenset({"delays"}))
+    set_back.check_sinks(uncertain, Outputs("", tmp_path))
+
+    begin(saved, run, replace=True).check_sinks(uncertain, Outputs("", tmp_path))  # its own checkpoints are no further
 
     # a function has no record: what the run itself has begun is the most that it can have
     function = job(each_batch(cast(Any, None), describe="function deliver"))
@@ -269,7 +272,6 @@ def crashed(run: RunDirectory, saved: Path, monkeypatch: pytest.MonkeyPatch, ste
         return called
 
     with monkeypatch.context() as crashing:
-        crashing.setattr(os, "fsync", lambda _descriptor: None)  # the machine does not crash, and disks are slow
         for owner, name in ((Path, "rename"), (Path, "replace"), (Path, "open"), (Path, "mkdir"), (shutil, "rmtree")):
             crashing.setattr(owner, name, counting(getattr(owner, name)))
         try:
@@ -282,6 +284,7 @@ def crashed(run: RunDirectory, saved: Path, monkeypatch: pytest.MonkeyPatch, ste
 def test_a_crash_between_any_two_steps_leaves_one_or_the_other(
     tmp_path: Path, saved: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(os, "fsync", lambda _descriptor: None)  # the machine does not crash, and disks are slow
     found = []
     for step in count():
         run = make_run(tmp_path / str(step), "flights")

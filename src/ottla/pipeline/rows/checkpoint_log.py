@@ -34,6 +34,10 @@ class CheckpointLog:
 
     location: Path
 
+    def exists(self) -> bool:
+        """Whether a query has ever begun here."""
+        return (self.location / "metadata").exists()
+
     def query_id(self) -> str:
         """The id of this checkpoint's query. Raises PipelineError if there is none yet."""
         file = self.location / "metadata"

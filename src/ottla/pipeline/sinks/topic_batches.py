@@ -3,8 +3,8 @@
     group ottla-spark-<query id>-0    offset 8 of the topic's first partition: task 0 wrote micro-batch 7 last
     group ottla-spark-<query id>-1    offset 6: task 1 wrote micro-batch 5 last, and nothing since
 
-The last one is the largest of all tasks'. Brokers forget marks after `offsets.retention.minutes`, so that there being
-none says nothing where something was written before that.
+The last one is the largest of all tasks'. Brokers forget marks after `offsets.retention.minutes`: no mark means little
+where something was written longer ago than that.
 """
 
 import logging
@@ -27,7 +27,8 @@ _WITHIN_S: Final = 30.0
 _CLOCKS_DIFFER_BY_MS: Final = 60_000
 _RETENTION: Final = "offsets.retention.minutes"
 _GROUP: Final = "kafka.group.id"
-_DESCRIPTION: Final = "the marks of its tasks"
+_GUARANTEE: Final = "deliveryguarantee"
+_WITHOUT_MARKS: Final = "at-least-once"
 
 log = logging.getLogger(__name__)
 
@@ -35,8 +36,8 @@ log = logging.getLogger(__name__)
 def last_batch(topic: str, options: Mapping[str, str], query_id: str, outputs: Outputs) -> int | None:
     """The number of the last micro-batch of the query in the topic; None if it has written none since `since_ms`.
 
-    `options` are the sink's own. Raises UncertainBatchError if marks may have been forgotten, SinkError if the brokers
-    do not answer.
+    `options` are the sink's own. Raises UncertainBatchError if marks may have been forgotten, or were never made;
+    SinkError if the brokers do not answer.
     """
     given = {name.lower(): value for name, value in {**outputs.connection(), **options}.items()}
     client = client_settings({name: value for name, value in given.items() if name.startswith("kafka.")})
@@ -54,11 +55,16 @@ def last_batch(topic: str, options: Mapping[str, str], query_id: str, outputs: O
     except (KafkaException, SourceError, TimeoutError) as error:
         reason = error.args[0].str() if isinstance(error, KafkaException) else str(error)
         raise SinkError(f"topic {topic!r} cannot be asked what it has of this query: {reason}") from error
+    if given.get(_GUARANTEE, "").lower() == _WITHOUT_MARKS:
+        raise UncertainBatchError(
+            f"topic {topic!r} has records of the time since, and with deliveryGuarantee {_WITHOUT_MARKS} nothing shows "
+            "whether they are of this query"
+        )
     if kept_ms is not None and time.time() * 1000 - since_ms < kept_ms:
         return None  # a mark would still be there: others have written these records
     raise UncertainBatchError(
-        f"topic {topic!r} has records of the time since, and {_DESCRIPTION}, which would tell whether they are of this "
-        f"query, may have been forgotten ({_RETENTION})"
+        f"topic {topic!r} has records of the time since, and the marks of its tasks, which would tell whether they are "
+        f"of this query, may have been forgotten ({_RETENTION})"
     )
 
 
