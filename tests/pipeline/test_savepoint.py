@@ -248,3 +248,62 @@ def test_a_job_stops_is_saved_and_goes_on_elsewhere(
     new_topic(2, name=story.orders.name)
     said_of_topic = story.refused("third", savepoint=newer)
     assert f"topic '{story.orders.name}' was deleted and created again since" in said_of_topic
+
+
+KILLED = """\
+from ottla.pipeline import Job, topic
+from ottla.pipeline.sinks import each_batch
+
+job = Job("{job}")
+prefix = job.param("prefix")
+
+
+@job.flow(orders=topic("{orders}", maxOffsetsPerTrigger=20), to=topic("{counted}"), trigger="0 seconds")
+def copied(orders):
+    return orders.selectExpr("concat('" + prefix + "', CAST(value AS STRING)) AS value")
+
+
+def deliver(batch, context):
+    batch.run()
+
+
+@job.flow(orders=topic("{orders}"), to=each_batch(deliver))
+def delivered(orders):
+    return orders
+"""
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_a_killed_run_is_saved_and_goes_on_elsewhere(bootstrap: str, new_topic: TopicFactory, tmp_path: Path) -> None:
+    """By the command line: the micro-batch that the kill interrupted is done again there, and nothing twice."""
+    orders, copied = new_topic(2), new_topic()
+    job = tmp_path / "killed.py"
+    name = f"job-of-{orders.name}"
+    job.write_text(KILLED.format(job=name, orders=orders.name, counted=copied.name))
+    first, second = (CommandLine(tmp_path / home, bootstrap) for home in ("first", "second"))
+    for each in (first, second):
+        each.home.mkdir()
+    orders.send([str(number) for number in range(3_000)])
+
+    run = first.start(job, "--param", "prefix=a")
+    try:
+        eventually(lambda: len(copied.messages()) > 200, timeout_s=300)
+        refused = first("savepoint", name, str(tmp_path / "saved"))
+        assert (refused.returncode, f"{name!r} is running (process {run.pid})" in refused.stderr) == (1, True)
+    finally:
+        run.kill()
+        run.wait()
+    saved = first("savepoint", name, str(tmp_path / "saved"))
+    assert saved.returncode == 0, saved.stderr
+    assert not (tmp_path / "second" / "pipelines").exists()
+
+    arguments = ("run", str(job), "--from-savepoint", str(tmp_path / "saved"), "--once")
+    doubtful = second(*arguments)
+    assert (doubtful.returncode, doubtful.stderr.count("--set-back delivered")) == (1, 1)
+    goes_on = second(*arguments, "--set-back", "delivered", timeout_s=600)
+    assert goes_on.returncode == 0, goes_on.stderr
+
+    values = [(message.value() or b"").decode() for message in copied.messages()]
+    assert sorted(values) == sorted(f"a{number}" for number in range(3_000))
+    assert second.status(name)["parameters"] == {"prefix": "a"}

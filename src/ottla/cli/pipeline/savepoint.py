@@ -1,5 +1,6 @@
 """`ottla pipeline savepoint`: a copy of a stopped run's checkpoints, from which it can go on elsewhere or later."""
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -28,8 +29,16 @@ def command(name: str, path: Path, as_json: bool, home: Path) -> None:
     """
     run = find_run(home, name)
     path = path.absolute()
-    with Progress("copied", "bytes", total=None, wanted=progress_wanted() and not as_json) as progress:
-        manifest = take(run, path, lambda done, _total: progress.show(done))
+    with ExitStack() as drawing:
+        drawn: list[Progress] = []
+
+        def show(done: int, total: int) -> None:
+            if not drawn:  # the total is known from here on
+                wanted = progress_wanted() and not as_json
+                drawn.append(drawing.enter_context(Progress("copied", "bytes", total=total, wanted=wanted)))
+            drawn[0].show(done, done)
+
+        manifest = take(run, path, show)
     if as_json:
         print_json(_as_json(path, manifest))
         return
