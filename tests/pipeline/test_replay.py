@@ -76,7 +76,8 @@ def test_a_mended_job_is_replayed_compared_and_promoted(
     admin.incremental_alter_configs([of_delays])[of_delays].result(10)
 
     job.write_text(JOB.format(**names, least=0))  # all flights were meant
-    home.succeeds("replay", run, "--from", "earliest", "--into", "v2", "--once")
+    said = home.succeeds("replay", run, "--from", "earliest", "--into", "v2", "--once")
+    assert said.startswith("v2: 4 records to read; ")
     assert newest(replayed) == {"AA": 20, "UA": 35, "DL": 7}
     copy = ConfigResource(ConfigResource.Type.TOPIC, replayed.name)
     assert admin.describe_configs([copy])[copy].result(10)["retention.ms"].value == "-1"

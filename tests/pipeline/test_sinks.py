@@ -2,12 +2,16 @@
 
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
 
+from ottla.pipeline.context import Outputs
+from ottla.pipeline.rows.checkpoint_log import CheckpointLog
 from ottla.pipeline.sinks import SinkError, parquet
+from ottla.pipeline.sinks.base import Recording
 from tests.pipeline.flow import Flow
 from tests.pipeline.sink_targets import Target
 
@@ -34,12 +38,19 @@ def test_each_row_is_there_once_over_restarts_and_repeats(spark: SparkSession, t
     options = {} if target.kind == "database" else {"partition_by": "carrier"}
     flow.feed(flight(1), flight(2, None), flight(3, "A/B=%c d"))
     flow.feed(flight(4, delay=None))
-    flow.run(target.sink(**options))
+    sink = target.sink(**options)
+    assert isinstance(sink, Recording)
+    outputs = Outputs("", tmp_path)
+    assert sink.last_batch(str(uuid4()), outputs) is None  # before there is anything
+    flow.run(sink)
     flow.forget_the_last_micro_batch()
-    flow.run(target.sink(**options))
+    flow.run(sink)
     flow.feed(flight(5))
-    flow.run(target.sink(**options))
+    flow.run(sink)
 
+    # what a savepoint is held against: the number of the last micro-batch, of this query alone
+    assert sink.last_batch(CheckpointLog(tmp_path / "checkpoint").query_id(), outputs) == 2
+    assert sink.last_batch(str(uuid4()), outputs) is None
     assert target.read("flight, coalesce(carrier, 'none'), coalesce(delay, -1)") == [
         (1, "UA", 1.5), (2, "none", 1.5), (3, "A/B=%c d", 1.5), (4, "UA", -1.0), (5, "UA", 1.5),
     ]  # fmt: skip

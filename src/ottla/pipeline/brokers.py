@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
@@ -13,7 +14,8 @@ from ottla.pipeline.errors import PipelineError
 from ottla.pipeline.lag import Offsets
 from ottla.spark.errors import NotReadyError, SourceError, UnreachableError
 from ottla.spark.metadata import metadata_queries
-from ottla.spark.offsets import LATEST, Partition
+from ottla.spark.metadata_queries import Described
+from ottla.spark.offsets import EARLIEST, LATEST, Partition
 from ottla.waiting import tries
 
 T = TypeVar("T")
@@ -137,6 +139,28 @@ class Brokers:
             else:
                 if policy != _COMPACT:
                     found[resource.name] = policy
+        return found
+
+    def extents(
+        self, partitions: Collection[Partition]
+    ) -> tuple[dict[str, Described], dict[Partition, tuple[int, int]]]:
+        """The topics of these partitions that are there, and the first offset and the one after the last of each
+        partition that is there."""
+        wanted = {partition.topic for partition in partitions}
+        there = self._topics(wanted) if wanted else []
+        described = self._with_retries(lambda: self._queries.describe([topic for topic in wanted if topic in there]))
+        known = [
+            each for each in partitions if each.topic in described and each.number in described[each.topic].partitions
+        ]
+        starts, ends = (self._with_retries(partial(self._offsets, known, place)) for place in (EARLIEST, LATEST))
+        return described, {each: (starts[each], ends[each]) for each in known}
+
+    def _offsets(self, partitions: Collection[Partition], place: int) -> dict[Partition, int]:
+        found = {}
+        for partition, offset in self._queries.offsets(dict.fromkeys(partitions, place)).items():
+            if isinstance(offset, SourceError):
+                raise offset
+            found[partition] = offset
         return found
 
     def watch(self, topics: Collection[str]) -> None:

@@ -6,10 +6,12 @@ tables and options of sources may change freely.
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.pipeline.errors import CheckpointMismatchError
 from ottla.pipeline.queries import Planned
@@ -26,21 +28,34 @@ _OPERATORS: Final = {
     "FlatMapGroupsInPandasWithState": "applyInPandasWithState",
     "GlobalLimit": "a limit",
     "Join": "a join of two streams",
-    "TransformWithStateInPandas": "transformWithStateInPandas",
     "TransformWithStateInPySpark": "transformWithState",
 }
 """Nodes of Spark's logical plan that keep state when they are streaming, and how a person calls them."""
 
 
+_COMPUTES_WINDOW: Final = "named_struct('start', "
+_GAP: Final = re.compile(r"\+ cast\((.*?) as interval\)")
+_LENGTH: Final = re.compile(r"[%+] (\d+)l\)")
+_EVERY: Final = re.compile(r"% (\d+)l\)")
+_FIRST: Final = re.compile(r"- (\d+)l\) % ")
+"""In Spark's SQL for a window: microseconds."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What a checkpoint depends on. `stateful` has a line for each operator with state: its kind, keys and values."""
+    """What a checkpoint depends on. `stateful` has a line for each operator with state: its kind, keys and values.
+
+    `values` are those of its aggregations in the order in which Spark keeps them, `windows` the lengths of its windows;
+    None: an older checkpoint, of which only `stateful` is known, where values are sorted.
+    """
 
     inputs: list[str]
     output: str
     mode: str
     stateful: list[str]
     shuffle_partitions: str
+    values: list[list[str]] | None = None
+    windows: list[str] | None = None
 
     def changes_to(self, now: "Fit", *, asks_for_partitions: bool) -> Iterator[str]:
         """What of the checkpoint does not go with the flow as it is `now`, each as a phrase.
@@ -59,6 +74,13 @@ class Fit:
             for before, after in zip(self.stateful, now.stateful, strict=True):
                 if before != after:
                     yield f"its state was that of {before}, and is that of {after}"
+            if self.stateful == now.stateful and self.values is not None and self.values != now.values:
+                yield (
+                    f"it kept the values {_in_order(self.values)}, and now {_in_order(now.values or [])}: Spark finds "
+                    "them in the state by their place"
+                )
+        if self.windows is not None and self.windows != now.windows:
+            yield f"it kept {_listed(self.windows)}, and now {_listed(now.windows or [])}"
         if asks_for_partitions and now.stateful and self.shuffle_partitions != now.shuffle_partitions:
             yield (
                 f"its state is in {self.shuffle_partitions} partitions, and {_SHUFFLE_PARTITIONS} asks for "
@@ -94,29 +116,43 @@ def check_fit(query: Planned, checkpoint: Path, settings: Mapping[str, str]) -> 
     changes = list(before.changes_to(now, asks_for_partitions=_SHUFFLE_PARTITIONS in settings))
     if changes:
         raise CheckpointMismatchError(
-            f"{query.name!r} no longer fits its checkpoint: {'; '.join(changes)}. Undo that, or start it afresh under "
-            "another name (`ottla pipeline run JOB --name NEW`, or `ottla pipeline replay`)"
+            f"{query.name!r} no longer fits its checkpoint: {'; '.join(changes)}. Undo that; leave the flow out "
+            "(--except); or compute its output anew from its inputs: `ottla pipeline replay`, then promote"
         )
 
 
 def _fit(query: Planned) -> Fit:
     inputs = [each.describe() for each in query.sources]
     partitions = str(query.rows.sparkSession.conf.get(_SHUFFLE_PARTITIONS))
-    return Fit(inputs, query.sink.describe(), query.mode, stateful_operators(query.rows), partitions)
+    kept = state_of(query.rows)
+    return Fit(inputs, query.sink.describe(), query.mode, kept.operators, partitions, kept.values, kept.windows)
 
 
-def stateful_operators(rows: "DataFrame") -> list[str]:
-    """A line for each operator of the plan that keeps state. Empty on Spark Connect, where the plan is out of reach."""
+class State(NamedTuple):
+    """What a plan keeps as state: a line for each operator; for each aggregation its values, in Spark's order; for each
+    kind of window its lengths."""
+
+    operators: list[str]
+    values: list[list[str]]
+    windows: list[str]
+
+
+def state_of(rows: "DataFrame") -> State:
+    """By the analyzed plan. Nothing on Spark Connect, where the plan is out of reach."""
     frame: Any = rows
     if not hasattr(frame, "_jdf"):
-        return []
-    return list(_operators(frame._jdf.queryExecution().analyzed()))
+        return State([], [], [])
+    plan = frame._jdf.queryExecution().analyzed()
+    values: list[list[str]] = []
+    operators = list(_operators(plan, values))
+    return State(operators, values, list(dict.fromkeys(_windows(plan))) if operators else [])
 
 
-def _operators(plan: Any) -> Iterator[str]:
+def _operators(plan: Any, kept: list[list[str]]) -> Iterator[str]:
+    """A line for each operator with state. The values of aggregations are added to `kept`."""
     children = list(_each(plan.children()))
     for child in children:
-        yield from _operators(child)
+        yield from _operators(child, kept)
     kind = plan.getClass().getSimpleName()
     if kind not in _OPERATORS or not plan.isStreaming():
         return
@@ -126,14 +162,40 @@ def _operators(plan: Any) -> Iterator[str]:
             yield f"{_OPERATORS[kind]} ({plan.joinType().sql().lower()}) {sides}"
     elif kind == "Aggregate":
         keys = ", ".join(_typed(each) for each in _each(plan.groupingExpressions()))
-        values = ", ".join(sorted({*_aggregates(plan.aggregateExpressions())}))
-        yield f"{_OPERATORS[kind]} by ({keys}) of ({values})"
+        values = list(dict.fromkeys(_aggregates(plan.aggregateExpressions())))
+        kept.append(values)
+        yield f"{_OPERATORS[kind]} by ({keys}) of ({', '.join(sorted(values))})"
     elif kind.startswith("Deduplicate"):
         yield f"{_OPERATORS[kind]} by ({_columns(plan.keys())})"
     elif kind in ("Distinct", "GlobalLimit"):
         yield f"{_OPERATORS[kind]} of ({_columns(plan.output())})"
+    elif kind == "TransformWithStateInPySpark":  # of rows and of pandas alike; on the right would be the initial state
+        yield f"{_OPERATORS[kind]} by ({_columns(plan.leftAttributes())})"
     else:
         yield f"{_OPERATORS[kind]} by ({_columns(plan.groupingAttributes())})"
+
+
+def _windows(plan: Any) -> Iterator[str]:
+    """The windows that a plan computes. Spark knows their lengths only as numbers in what computes their beginning and
+    end: the type of the column is the same for all, and so is the state."""
+    for child in _each(plan.children()):
+        yield from _windows(child)
+    if plan.getClass().getSimpleName() in ("Project", "Expand"):
+        texts = [text for each in _each(plan.expressions()) if _COMPUTES_WINDOW in (text := each.sql().lower())]
+        gaps = {gap for text in texts for gap in _GAP.findall(text)}
+        lengths, every, first = (
+            {int(number) for text in texts for number in pattern.findall(text)} - {0}
+            for pattern in (_LENGTH, _EVERY, _FIRST)
+        )
+        if gaps:
+            yield f"sessions with a gap of {', '.join(sorted(gaps))}"
+        elif lengths:
+            slides = f" every {_seconds(every)}" if every != {max(lengths)} else ""
+            yield f"windows of {_seconds({max(lengths)})}{slides}" + (f" from {_seconds(first)} on" if first else "")
+
+
+def _seconds(microseconds: set[int]) -> str:
+    return ", ".join(f"{Decimal(each) / 1_000_000:f} s" for each in sorted(microseconds))
 
 
 def _aggregates(expressions: Any) -> Iterator[str]:
@@ -155,6 +217,10 @@ def _typed(expression: Any) -> str:
 def _each(sequence: Any) -> Iterator[Any]:
     for number in range(sequence.size()):
         yield sequence.apply(number)
+
+
+def _in_order(values: list[list[str]]) -> str:
+    return " and ".join(f"({', '.join(each)})" for each in values)
 
 
 def _listed(phrases: list[str]) -> str:

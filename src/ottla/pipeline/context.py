@@ -77,6 +77,34 @@ def suffixed(topic: str, written: frozenset[str], suffix: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Outputs:
+    """What has to be known of a run to ask what its sinks have written, before there is a Spark.
+
+    `bootstrap`, `client`, `directory`, `suffix` and `written` are those of its `RunContext`. Only what was written
+    since `since_ms` (milliseconds since 1970) matters.
+    """
+
+    bootstrap: str
+    directory: Path
+    client: dict[str, str] = field(default_factory=dict)
+    suffix: str = ""
+    written: frozenset[str] = frozenset()
+    since_ms: int = 0
+
+    def connection(self) -> dict[str, str]:
+        """Options that reach the brokers, as `RunContext.connection`."""
+        return {"kafka.bootstrap.servers": self.bootstrap, **self.client}
+
+    def renamed(self, topic: str) -> str:
+        """The topic that a name in the job file means in this run, as `RunContext.renamed`."""
+        return suffixed(topic, self.written, self.suffix)
+
+    def path(self, path: str | Path) -> str:
+        """A path of the job file, as `RunContext.path`."""
+        return path_from(self.directory, path)
+
+
+@dataclass(frozen=True, slots=True)
 class QuerySpec:
     """One streaming query.
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
-from ottla.pipeline.context import QuerySpec, RunContext
+from ottla.pipeline.context import Outputs, QuerySpec, RunContext
 from ottla.pipeline.errors import JobError
 
 if TYPE_CHECKING:
@@ -111,6 +111,12 @@ class Topic:
         from ottla.pipeline.sinks.topic import read
 
         return read(self, context)
+
+    def last_batch(self, query_id: str, outputs: Outputs) -> int | None:
+        """The last micro-batch of a query in the topic, by the marks of its tasks."""
+        from ottla.pipeline.sinks.topic_batches import last_batch
+
+        return last_batch(outputs.renamed(self.name), self.options, query_id, outputs)
 
     def renamed(self, suffix: str) -> "Topic":
         """The copy that a run beside another writes."""

@@ -6,7 +6,7 @@ one every ten seconds while nothing comes.
 
 import json
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypedDict
@@ -199,19 +199,24 @@ def append(file: Path, figures: Figures) -> None:
         is_long = lines.tell() > _LARGEST_FILE
     if is_long:
         with file.open("a", encoding="utf-8") as lines:  # flows that are left out for long write none themselves
-            lines.writelines(map(_line, _latest(file, None).values()))
+            lines.writelines(map(_line, {each.flow: each for each in history(file)}.values()))
         file.replace(file.with_name(file.name + ".1"))
 
 
 def latest(file: Path, flows: Collection[str] = ()) -> dict[str, Figures]:
     """The last line of each flow, from the end of the file, or from all of it if `flows` are not found there; a line
     that was cut off by a crash does not count."""
-    found = _latest(file, _TAIL)
-    return found if found.keys() >= set(flows) else _latest(file, None)
+    found = {figures.flow: figures for figures in _lines(file, _TAIL)}
+    return found if found.keys() >= set(flows) else {figures.flow: figures for figures in history(file)}
 
 
-def _latest(file: Path, tail_bytes: int | None) -> dict[str, Figures]:
-    found: dict[str, Figures] = {}
+def history(file: Path) -> Iterator[Figures]:
+    """All lines that are kept, the oldest first."""
+    return _lines(file, None)
+
+
+def _lines(file: Path, tail_bytes: int | None) -> Iterator[Figures]:
+    """Those at the end of the older file and of this one; None: all."""
     for each in (file.with_name(file.name + ".1"), file):
         try:
             with each.open("rb") as lines:
@@ -222,11 +227,9 @@ def _latest(file: Path, tail_bytes: int | None) -> dict[str, Figures]:
             continue
         for line in text.splitlines():
             try:
-                figures = Figures(**json.loads(line))
+                yield Figures(**json.loads(line))
             except (ValueError, TypeError):
                 continue
-            found[figures.flow] = figures
-    return found
 
 
 def _line(figures: Figures) -> str:

@@ -64,6 +64,7 @@ class RunRecord:
     and `starting` belong to a replay: see `RunContext`. `parameters` are those that were given (`Job.param`).
     `replays` names the run that this one is a replay of. A replay that was promoted has the name of that run in
     `promoted_to`, and that run the replay's `suffix` and its directory of `checkpoints`, None being its own.
+    `spark` is the version of Spark that ran it last, None before it has.
     """
 
     name: str
@@ -83,6 +84,7 @@ class RunRecord:
     parameters: dict[str, str] = field(default_factory=dict)
     promoted_to: str | None = None
     checkpoints: str | None = None
+    spark: str | None = None
     flows: dict[str, FlowRecord] = field(default_factory=dict)
 
     @classmethod

@@ -21,12 +21,13 @@ from typing import Final
 from ottla.pipeline import flow_requests, job_file, session
 from ottla.pipeline.brokers import Brokers
 from ottla.pipeline.checkpoint import check_fit, has_unfinished_batch
-from ottla.pipeline.context import AVAILABLE_NOW, RunContext, suffixed
+from ottla.pipeline.context import AVAILABLE_NOW, Outputs, RunContext, suffixed
 from ottla.pipeline.errors import PipelineError
 from ottla.pipeline.job import ISOLATE, Flow, Job
 from ottla.pipeline.late_rows import LateRowsThread
 from ottla.pipeline.progress import latest
 from ottla.pipeline.queries import Planned, plan, rebuild, stages
+from ottla.pipeline.restore import Restoration
 from ottla.pipeline.rows.late import LateRows
 from ottla.pipeline.run_store import FAILED, LEFT_OUT, STOPPED, FlowRecord, RunDirectory, RunRecord, run_directory
 from ottla.pipeline.stopping import StopRequest
@@ -44,7 +45,8 @@ class RunRequest:
     `properties` are the client library's; `settings` Spark's, which win over the job's. `suffix`, `starting` and
     `replays` are those of a replay (see `RunRecord`); a name that has run before keeps its own. `parameters` are
     those given to the job, which has them already. `flows` are the names of those to run (`Job.select`); None: all.
-    `windows_until_ms` closes, at the end of a run `once`, the windows that end by then.
+    `windows_until_ms` closes, at the end of a run `once`, the windows that end by then. With a `savepoint` the run goes
+    on from that, in place of its own checkpoints if `replace`; for `set_back` see `Restoration`.
     """
 
     job: Job
@@ -62,6 +64,9 @@ class RunRequest:
     parameters: Mapping[str, str] = field(default_factory=dict)
     flows: frozenset[str] | None = None
     windows_until_ms: int | None = None
+    savepoint: Path | None = None
+    replace: bool = False
+    set_back: frozenset[str] = frozenset()
 
 
 def run(request: RunRequest, screen: Screen, *, engine: session.Engine | None = None) -> bool:
@@ -76,11 +81,13 @@ def run(request: RunRequest, screen: Screen, *, engine: session.Engine | None = 
     with directory.claimed(), _logging_to(directory.path / "job.log"):
         flow_requests.forget(directory)
         before = directory.read() if directory.exists() else None
-        record = _record(request, directory, before)
-        edited = before is not None and before.fingerprint != record.fingerprint
+        restoration = _restoration(request, directory, before)
+        record = _record(request, directory, before, restoration)
+        former = before if restoration is None else restoration.manifest
+        edited = former is not None and former.fingerprint != record.fingerprint
         try:
             with stop.listening():
-                return _run(request, directory, record, screen, stop, began_at, engine, edited=edited)
+                return _run(request, directory, record, screen, stop, began_at, engine, restoration, edited=edited)
         except BaseException as error:
             record.state, record.error = FAILED, str(error) or type(error).__name__
             raise
@@ -91,7 +98,21 @@ def run(request: RunRequest, screen: Screen, *, engine: session.Engine | None = 
             for flow in record.flows.values():
                 if flow.state not in (FAILED, LEFT_OUT):
                     flow.state = STOPPED
-            note_down(directory, record)
+            if restoration is None or restoration.is_taken_up:
+                note_down(directory, record)
+            else:
+                restoration.give_up()
+
+
+def _restoration(request: RunRequest, directory: RunDirectory, before: RunRecord | None) -> Restoration | None:
+    if request.savepoint is None:
+        return None
+    job = request.job
+    begun = Restoration.begin(
+        request.savepoint, job, directory, before, replace=request.replace, set_back=request.set_back
+    )
+    begun.check_flows(job, () if request.flows is None else job.flows.keys() - request.flows)
+    return begun
 
 
 def start_engine(
@@ -112,6 +133,7 @@ def _run(
     stop: StopRequest,
     began_at: float,
     given: session.Engine | None,
+    restoration: Restoration | None,
     *,
     edited: bool,
 ) -> bool:
@@ -122,12 +144,19 @@ def _run(
     )
     client = {**request.properties, "bootstrap.servers": record.bootstrap}
     brokers = Brokers(client)
+    if restoration is not None:
+        restoration.check_topics(brokers)
+        restoration.check_sinks(job, _outputs(request, record, restoration))
     brokers.check_inputs(reads - writes)
     originals = {suffixed(topic, written, record.suffix): topic for topic in written}
     copies = {suffixed(topic, written, record.suffix) for topic in job.copies(request.flows)}
     _make(brokers, reads & writes, originals, copies, screen)
     brokers.watch(reads)
-    note_down(directory, record)
+    if restoration is None:
+        note_down(directory, record)
+    else:
+        screen.say(f"{directory.name}: {restoration.path} is copied")
+        restoration.copy()
     own_settings = {**job.settings, **request.settings}
     if given is None:
         screen.say(f"{directory.name}: Spark starts ({record.master})")
@@ -148,17 +177,27 @@ def _run(
             written=written,
         )
         planned = plan(job, context, trigger=AVAILABLE_NOW if request.once else None, flows=request.flows)
-        checkpoints = directory.checkpoints_of(record)
+        record.spark = engine.spark.version
+        if restoration is not None:
+            restoration.check_queries(
+                [each.name for each in planned], is_whole=request.flows in (None, job.flows.keys())
+            )
+        checkpoints = directory.checkpoints_of(record) if restoration is None else restoration.final
+        present = checkpoints if restoration is None else restoration.copied
         isolates = job.on_failure == ISOLATE
         restarts = RESTARTS if isolates else 0
         queries = [Supervised(each, context, checkpoints / each.name, restarts) for each in planned]
-        before = latest(directory.progress, [each.name for each in planned])
+        before = (
+            latest(directory.progress, [each.name for each in planned])
+            if restoration is None
+            else restoration.figures()
+        )
         for each in queries:
             each.progress.go_on_from(before.get(each.name))
-            check_fit(each.planned, each.checkpoint, own_settings)
-            if edited and has_unfinished_batch(each.checkpoint):
+            check_fit(each.planned, present / each.name, own_settings)
+            if edited and has_unfinished_batch(present / each.name):
                 screen.say(f"{each.name}: the micro-batch that was not finished is done again by the job as it is now")
-            ahead_ms = watermark_ahead_ms(each.checkpoint, time.time_ns() // 1_000_000)
+            ahead_ms = watermark_ahead_ms(present / each.name, time.time_ns() // 1_000_000)
             if ahead_ms is not None:
                 until = datetime.fromtimestamp(ahead_ms // 1000, UTC).isoformat()
                 screen.say(
@@ -168,6 +207,8 @@ def _run(
             record.flows[each.name] = _flow_record(each.planned, each.checkpoint)
         for name, flow in job.flows.items():
             record.flows.setdefault(name, _left_out(job, flow, record.suffix, checkpoints / name))
+        if restoration is not None:
+            restoration.take_up(record)
         note_down(directory, record)
         _make(brokers, {topic for each in planned for topic in each.topics(context)}, originals, copies, screen)
         for topic, policy in brokers.deleting(copies).items():
@@ -204,9 +245,24 @@ def _follower(job: Job, query: Planned, context: RunContext, checkpoints: Path) 
     )
 
 
-def _record(request: RunRequest, directory: RunDirectory, before: RunRecord | None) -> RunRecord:
-    """The record to write for this run, with the data kept from an earlier one. Raises PipelineError."""
+def _outputs(request: RunRequest, record: RunRecord, restoration: Restoration) -> Outputs:
+    return Outputs(
+        bootstrap=record.bootstrap,
+        directory=Path(record.job_file).parent,
+        client={f"kafka.{name}": value for name, value in request.properties.items()},
+        suffix=record.suffix,
+        written=request.job.writes(),
+        since_ms=int(restoration.manifest.taken_at * 1000),
+    )
+
+
+def _record(
+    request: RunRequest, directory: RunDirectory, before: RunRecord | None, restoration: Restoration | None
+) -> RunRecord:
+    """The record to write for this run, with the data kept from an earlier one, or from a savepoint. Raises
+    PipelineError."""
     job = request.job
+    kept = before if restoration is None else restoration.manifest
     if before is not None:
         if before.job != job.name:
             raise PipelineError(
@@ -225,11 +281,12 @@ def _record(request: RunRequest, directory: RunDirectory, before: RunRecord | No
         master=request.master or f"local[{os.cpu_count() or 2}]",
         pid=os.getpid(),
         started_at=time.time(),
-        suffix=before.suffix if before else request.suffix,
-        starting=before.starting if before else {topic: dict(each) for topic, each in request.starting.items()},
-        replays=before.replays if before else request.replays,
+        suffix=kept.suffix if kept else request.suffix,
+        starting=kept.starting if kept else {topic: dict(each) for topic, each in request.starting.items()},
+        replays=kept.replays if kept else request.replays,
         parameters=dict(request.parameters),
         checkpoints=before.checkpoints if before else None,
+        spark=before.spark if before else None,
     )
 
 

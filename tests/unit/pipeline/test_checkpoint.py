@@ -48,6 +48,23 @@ def test_what_does_not_fit_is_said(changed: dict[str, Any], said: str) -> None:
     assert said in found
 
 
+def test_values_in_another_order_would_be_mixed_up() -> None:
+    stateful = ["an aggregation by (carrier string) of (max(delay), min(delay))"]
+    before = replace(BEFORE, stateful=stateful, values=[["min(delay)", "max(delay)"]])
+    swapped = replace(before, values=[["max(delay)", "min(delay)"]])
+    (found,) = before.changes_to(swapped, asks_for_partitions=False)
+    assert found == (
+        "it kept the values (min(delay), max(delay)), and now (max(delay), min(delay)): Spark finds them in the state "
+        "by their place"
+    )
+    hourly, longer = replace(before, windows=["windows of 3600 s"]), replace(before, windows=["windows of 7200 s"])
+    assert list(hourly.changes_to(longer, asks_for_partitions=False)) == [
+        "it kept windows of 3600 s, and now windows of 7200 s"
+    ]
+    of_earlier_times = replace(before, values=None)
+    assert list(of_earlier_times.changes_to(swapped, asks_for_partitions=False)) == []
+
+
 def test_shuffle_partitions_matter_to_state_and_only_if_they_are_asked_for() -> None:
     assert changes(shuffle_partitions="8") == []
     (found,) = changes(shuffle_partitions="8", asks_for_partitions=True)

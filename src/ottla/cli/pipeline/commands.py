@@ -13,6 +13,7 @@ VERBS: Final = {
     "status": "Show how far the flows of a run are.",
     "logs": "Show what a run, Spark and its processes have logged.",
     "stop": "Stop a run, or one of its flows, after its micro-batch.",
+    "savepoint": "Copy the checkpoints of a stopped run, to go on from them later.",
     "start": "Start a flow of a run that has failed or was stopped.",
     "restart": "Stop and start a flow of a run.",
     "replay": "Run a job once more from an earlier place, side by side.",

@@ -4,24 +4,34 @@ import json
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from ottla.cli.brokers.client import Connection, connection_options, known_topics, offset_ranges, partitions_of
+from ottla.cli.brokers.client import (
+    Connection,
+    connection_options,
+    known_topics,
+    offset_ranges,
+    offsets_at,
+    partitions_of,
+)
 from ottla.cli.pipeline.options import home_option, job_parameters, needs_spark, param_option
+from ottla.cli.pipeline.tables import duration
 from ottla.cli.terminal.exits import CommandFailed
-from ottla.cli.terminal.output import json_option, note
+from ottla.cli.terminal.output import json_option, note, plural
 from ottla.cli.terminal.suggest import did_you_mean_or_list
 from ottla.cli.terminal.times import parse_instant_ms
 from ottla.client.partition import Partition
 from ottla.pipeline.context import suffixed
+from ottla.pipeline.estimate import Estimate, estimate, rates
 from ottla.pipeline.run_store import RunDirectory, RunRecord, find_run, run_directory
 
 if TYPE_CHECKING:
     from ottla.pipeline.job import Job
+    from ottla.pipeline.watch import Screen
 
 _EARLIEST: Final = ("earliest", "beginning")
 _OFFSET: Final = re.compile(r"-?\d{1,11}")
@@ -37,6 +47,14 @@ class Place:
     topic: str | None = None
     time_ms: int | None = None
     offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where the topics begin, and how many records of each there are to read."""
+
+    options: Starting = field(default_factory=dict)
+    waiting: Mapping[str, int] = field(default_factory=dict)
 
 
 @click.command("replay")
@@ -99,6 +117,7 @@ def command(
         raise CommandFailed(f"{file} declares the job {job.name!r}, but {name!r} is a run of {first.job!r}")
     if _is_default(connection):
         connection.bootstrap = first.bootstrap
+    start = Start() if replay.exists() else _start(connection, job, replay.name, asked)
     request = RunRequest(
         job=job,
         file=file,
@@ -110,11 +129,13 @@ def command(
         master=master or first.master,
         once=once,
         suffix=replay.name,
-        starting={} if replay.exists() else _starting(connection, job, replay.name, asked),
+        starting=start.options,
         replays=name,
         parameters={key: value for key, value in {**before.parameters, **parameters}.items() if key in job.parameters},
     )
     with screen(as_json=as_json) as shown:
+        if not replay.exists():
+            _announce(estimate(_reads(job), start.waiting, rates(home, job.name)), replay.name, shown, as_json=as_json)
         run(request, shown)
     note(f"compare: ottla pipeline diff {name} {replay.name}; take over: ottla pipeline promote {replay.name}")
 
@@ -177,6 +198,19 @@ def options_for(place: Place, topic: str, ranges: Mapping[Partition, tuple[int, 
     return {"startingOffsets": json.dumps({topic: offsets})}
 
 
+def records_from(place: Place, ranges: Mapping[Partition, tuple[int, int]], at_time: Mapping[Partition, int]) -> int:
+    """How many offsets there are from a place to the end of these partitions; `at_time` has those of its time."""
+
+    def begin(partition: Partition, first: int, end: int) -> int:
+        if place.time_ms is not None:
+            return at_time[partition]
+        if place.offset is None:
+            return first
+        return place.offset if place.offset >= 0 else end + place.offset
+
+    return sum(max(0, end - max(first, begin(partition, first, end))) for partition, (first, end) in ranges.items())
+
+
 def _check_name(replay: RunDirectory, first: RunRecord, asked: Sequence[Place]) -> None:
     if not replay.exists():
         if not asked:
@@ -192,14 +226,34 @@ def _check_name(replay: RunDirectory, first: RunRecord, asked: Sequence[Place]) 
         )
 
 
-def _starting(connection: Connection, job: "Job", suffix: str, asked: Sequence[Place]) -> Starting:
-    """Where each topic begins that the job reads as a stream. Raises CommandFailed, also if an output is in use."""
+def _announce(found: Estimate, name: str, shown: "Screen", *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps({"estimate": asdict(found)}))
+        return
+    records = plural(found.records, "record")
+    if found.slowest is None:
+        how_long = "how long that takes is not known: no earlier run of the job had enough to read"
+    else:
+        rate = round(found.flows[found.slowest].rate or 0)
+        how_long = f"that takes about {duration(found.seconds or 0)} at the {rate:,} records/s of {found.slowest!r}"
+    shown.say(f"{name}: {records} to read" + (f"; {how_long}" if found.records else ""))
+
+
+def _reads(job: "Job") -> dict[str, set[str]]:
+    """The topics that each flow reads as a stream."""
     from ottla.pipeline.inputs import Topic
     from ottla.pipeline.rows.captured import Captured
 
+    return {
+        name: {topic for each in job.sources(flow) if isinstance(each, Topic | Captured) for topic in each.topics}
+        for name, flow in job.flows.items()
+    }
+
+
+def _start(connection: Connection, job: "Job", suffix: str, asked: Sequence[Place]) -> Start:
+    """Where each topic begins that the job reads as a stream. Raises CommandFailed, also if an output is in use."""
     written = job.writes()
-    inputs = [each for flow in job.flows.values() for each in job.sources(flow) if isinstance(each, Topic | Captured)]
-    streams = {topic for each in inputs for topic in each.topics}
+    streams = {topic for topics in _reads(job).values() for topic in topics}
     read = sorted(streams - written)
     places = place_of_each(asked, read)
     admin = connection.admin()
@@ -216,7 +270,13 @@ def _starting(connection: Connection, job: "Job", suffix: str, asked: Sequence[P
     ranges = offset_ranges(connection, admin, partitions)
     # what flows of the job write for each other, the replay writes itself
     own = {topic: {"startingOffsets": "earliest"} for topic in streams & written}
-    return own | {topic: options_for(place, topic, ranges) for topic, place in places.items()}
+    options = own | {topic: options_for(place, topic, ranges) for topic, place in places.items()}
+    waiting = {}
+    for topic, place in places.items():
+        mine = {partition: each for partition, each in ranges.items() if partition.topic == topic}
+        at_time = {} if place.time_ms is None else offsets_at(connection, admin, mine, place.time_ms)
+        waiting[topic] = records_from(place, mine, at_time)
+    return Start(options, waiting)
 
 
 def _is_default(connection: Connection) -> bool:

@@ -18,6 +18,7 @@ from ottla.cli.pipeline.tables import columns_that_fit, flow_rows
 from ottla.cli.terminal.output import note, on_terminal
 from ottla.cli.terminal.times import parse_instant_ms
 from ottla.pipeline.run_store import earlier_run
+from ottla.pipeline.savepoint import read_manifest
 from ottla.pipeline.windows import END_OF_TIME_MS
 
 if TYPE_CHECKING:
@@ -63,6 +64,21 @@ _LINE_EVERY_S: Final = 10.0
 )
 @click.option("--only", metavar="FLOW", multiple=True, help="Run this flow alone. May be repeated.")
 @click.option("--except", "excluded", metavar="FLOW", multiple=True, help="Leave this flow out. May be repeated.")
+@click.option(
+    "--from-savepoint",
+    "savepoint",
+    metavar="PATH",
+    type=click.Path(path_type=Path),
+    help="Go on from a savepoint of this job (`ottla pipeline savepoint`), unless an output has more than it.",
+)
+@click.option("--replace", is_flag=True, help="With --from-savepoint: give up the checkpoints that the run has.")
+@click.option(
+    "--set-back",
+    metavar="FLOW",
+    multiple=True,
+    help="With --from-savepoint: the output of this flow cannot be asked what it has, and has nothing newer than the "
+    "savepoint. May be repeated.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON per flow and second.")
 @home_option
 @connection_options
@@ -79,6 +95,9 @@ def command(
     until: str | None,
     only: tuple[str, ...],
     excluded: tuple[str, ...],
+    savepoint: Path | None,
+    replace: bool,
+    set_back: tuple[str, ...],
     as_json: bool,
     home: Path,
 ) -> None:
@@ -96,7 +115,15 @@ def command(
     named = job_parameters(params)
     given = {**chosen.params, **named}
     load = partial(load_job_for, connection, job, given, bootstrap=chosen.bootstrap)
-    loaded, remembered = _with_remembered(load, home, job, name)
+    if savepoint is None:
+        if replace or set_back:
+            raise click.UsageError("--replace and --set-back go with --from-savepoint")
+        loaded, remembered = _with_remembered(load, home, job, name)
+    else:
+        savepoint = savepoint.absolute()
+        manifest = read_manifest(savepoint)
+        name, remembered = name or manifest.run, manifest.parameters
+        loaded = load(remembered)
     kept = loaded.parameters.keys() - (chosen.secret - named.keys())
 
     from ottla.pipeline.running import RunRequest, run
@@ -114,6 +141,9 @@ def command(
         parameters={key: value for key, value in {**remembered, **given}.items() if key in kept},
         flows=loaded.select(only, excluded),
         windows_until_ms=windows_until_ms,
+        savepoint=savepoint,
+        replace=replace,
+        set_back=frozenset(set_back),
     )
     with screen(as_json=as_json) as shown:
         run(request, shown)

@@ -34,6 +34,10 @@ class CheckpointLog:
 
     location: Path
 
+    def exists(self) -> bool:
+        """Whether a query has ever begun here."""
+        return (self.location / "metadata").exists()
+
     def query_id(self) -> str:
         """The id of this checkpoint's query. Raises PipelineError if there is none yet."""
         file = self.location / "metadata"
@@ -46,6 +50,10 @@ class CheckpointLog:
     def last_done(self) -> int:
         """The number of the last micro-batch that is done; -1 if none is."""
         return max(self._numbers("commits"), default=-1)
+
+    def last_begun(self) -> int:
+        """The number of the last micro-batch that was begun, done or not; -1 if none was."""
+        return max(self._numbers("offsets"), default=-1)
 
     def first_known(self) -> int:
         """The number of the first micro-batch that the log still has; 0 if it has none."""

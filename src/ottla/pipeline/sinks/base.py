@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
-from ottla.pipeline.context import QuerySpec, RunContext
+from ottla.pipeline.context import Outputs, QuerySpec, RunContext
 from ottla.pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -40,6 +40,25 @@ class Sink(Protocol):
 
     def read(self, context: RunContext) -> "DataFrame":
         """The written rows, as a batch: for comparisons. Raises SinkError if they cannot be read back."""
+        ...
+
+
+class UncertainBatchError(SinkError):
+    """A sink cannot say which micro-batch it has last; the message explains why."""
+
+
+@runtime_checkable
+class Recording(Protocol):
+    """A sink that keeps the number of a query's last micro-batch where it keeps the rows."""
+
+    def describe(self) -> str: ...
+
+    def last_batch(self, query_id: str, outputs: Outputs) -> int | None:
+        """The number of the last micro-batch of this query that the output has; None if it has none.
+
+        Asks the output itself; makes and changes nothing. Raises UncertainBatchError if the answer is lost, SinkError
+        if the output cannot be asked now.
+        """
         ...
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ottla.pipeline.context import QuerySpec, RunContext
+from ottla.pipeline.context import Outputs, QuerySpec, RunContext
 from ottla.pipeline.sinks.base import SinkError
 from ottla.pipeline.sinks.batches import MicroBatch, start_batches
 
@@ -29,6 +29,9 @@ class Console:
 
     def renamed(self, _suffix: str) -> "Console":
         return self
+
+    def last_batch(self, _query_id: str, _outputs: Outputs) -> None:
+        """None: what is printed again does no harm."""
 
     def read(self, _context: RunContext) -> "DataFrame":
         raise SinkError("what went to the console is kept nowhere: there is nothing to read back")

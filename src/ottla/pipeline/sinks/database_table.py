@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from ottla.pipeline.context import CHANGES, QuerySpec, RunContext
+from ottla.pipeline.context import CHANGES, Outputs, QuerySpec, RunContext
 from ottla.pipeline.sinks.base import SinkError
 from ottla.pipeline.sinks.batches import MicroBatch, start_batches
 from ottla.pipeline.sinks.changes import Changes, reduced
@@ -62,6 +62,22 @@ class DatabaseTable:
 
     def renamed(self, suffix: str) -> "DatabaseTable":
         return replace(self, table=with_suffix(self.table, suffix))
+
+    def last_batch(self, query_id: str, _outputs: Outputs) -> int | None:
+        """By the table `ottla_batches` beside it. Raises SinkError if the database cannot be reached."""
+        from sqlalchemy import inspect, select
+        from sqlalchemy.exc import OperationalError
+
+        engine, batches = self.engine(), batches_table(self.schema)
+        try:
+            if not inspect(engine).has_table(BATCHES, schema=self.schema):
+                return None
+            noted = select(batches.c.batch).where(batches.c.query == query_id, batches.c.target == self.table)
+            with engine.connect() as connection:
+                found: int | None = connection.execute(noted).scalar()
+                return found
+        except OperationalError as error:
+            raise SinkError(f"{self.describe()} cannot be reached: {error.orig}") from error
 
     def read(self, context: RunContext) -> "DataFrame":
         """The table as it is now, by way of this process's memory. Raises SinkError if there is none."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyarrow import fs
 
-from ottla.pipeline.context import CHANGES, QuerySpec, RunContext, path_from
+from ottla.pipeline.context import CHANGES, Outputs, QuerySpec, RunContext, path_from
 from ottla.pipeline.sinks.base import COMMIT_ATTEMPTS, COMPACT_EVERY, SinkError
 from ottla.pipeline.sinks.batches import MicroBatch, start_batches
 from ottla.pipeline.sinks.changes import Changes, reduced
@@ -70,6 +70,13 @@ class DeltaSink:
 
     def renamed(self, suffix: str) -> "DeltaSink":
         return replace(self, path=f"{self.path.rstrip('/')}-{suffix}")
+
+    def last_batch(self, query_id: str, outputs: Outputs) -> int | None:
+        """By the transaction of the query's application in the table's log."""
+        uri = outputs.path(self.path)
+        if not _deltalake().DeltaTable.is_deltatable(uri, storage_options=dict(self.options) or None):
+            return None
+        return self.open(uri).transaction_version(_application(query_id))
 
     def read(self, context: RunContext) -> "DataFrame":
         """The newest version, by way of this process's memory. Raises SinkError if there is no table yet."""
@@ -247,12 +254,12 @@ def _flagged(changes: Changes) -> pa.Table:
 
 
 def _is_recorded(table: "DeltaTable", batch: MicroBatch) -> bool:
-    last = table.transaction_version(_application(batch))
+    last = table.transaction_version(_application(batch.query_id))
     return last is not None and last >= batch.number
 
 
-def _application(batch: MicroBatch) -> str:
-    return f"ottla-{batch.query_id}"
+def _application(query_id: str) -> str:
+    return f"ottla-{query_id}"
 
 
 def _commit_properties(batch: MicroBatch) -> Any:
@@ -260,7 +267,7 @@ def _commit_properties(batch: MicroBatch) -> Any:
 
     return CommitProperties(
         custom_metadata={"ottla.batch": str(batch.number)},
-        app_transactions=[Transaction(_application(batch), batch.number, int(time.time() * 1000))],
+        app_transactions=[Transaction(_application(batch.query_id), batch.number, int(time.time() * 1000))],
     )
 
 

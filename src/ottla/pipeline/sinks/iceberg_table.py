@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import pyarrow as pa
 from pyarrow import fs
 
-from ottla.pipeline.context import CHANGES, QuerySpec, RunContext
+from ottla.pipeline.context import CHANGES, Outputs, QuerySpec, RunContext
 from ottla.pipeline.sinks.base import COMMIT_ATTEMPTS, COMPACT_EVERY, SinkError
 from ottla.pipeline.sinks.batches import MicroBatch, start_batches
 from ottla.pipeline.sinks.changes import reduced
@@ -65,6 +65,14 @@ class IcebergSink:
 
     def renamed(self, suffix: str) -> "IcebergSink":
         return replace(self, table=with_suffix(self.table, suffix))
+
+    def last_batch(self, query_id: str, _outputs: Outputs) -> int | None:
+        """By the table's property of the query."""
+        catalog = self._catalog()
+        if not catalog.table_exists(self.table):
+            return None
+        noted = catalog.load_table(self.table).properties.get(property_of(query_id))
+        return None if noted is None else int(noted)
 
     def read(self, context: RunContext) -> "DataFrame":
         """The newest snapshot, by way of this process's memory. Raises SinkError if there is no table yet."""

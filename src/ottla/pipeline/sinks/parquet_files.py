@@ -24,7 +24,7 @@ from urllib.parse import urlparse
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ottla.pipeline.context import QuerySpec, RunContext, path_from
+from ottla.pipeline.context import Outputs, QuerySpec, RunContext, path_from
 from ottla.pipeline.sinks.base import SinkError
 from ottla.pipeline.sinks.batches import MicroBatch, start_batches
 from ottla.pipeline.sinks.fitting import arrow_schema, check_fit, check_partitioning
@@ -84,6 +84,11 @@ class ParquetFiles:
 
     def renamed(self, suffix: str) -> "ParquetFiles":
         return replace(self, path=f"{self.path.rstrip('/')}-{suffix}")
+
+    def last_batch(self, query_id: str, outputs: Outputs) -> int | None:
+        """By the lists of what was moved. Raises SinkError for an object store."""
+        lists = local_directory(self.path, outputs.directory) / OWN_DIRECTORY / query_id
+        return max((int(path.stem) for path in lists.glob("*.json")), default=None)
 
     def read(self, context: RunContext) -> "DataFrame":
         """The files by Spark's own reader. Raises SinkError if there are none."""

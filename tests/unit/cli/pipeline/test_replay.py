@@ -5,7 +5,7 @@ import json
 import click
 import pytest
 
-from ottla.cli.pipeline.replay import Place, options_for, parse_place, place_of_each
+from ottla.cli.pipeline.replay import Place, options_for, parse_place, place_of_each, records_from
 from ottla.cli.terminal.exits import CommandFailed
 from ottla.client.partition import Partition
 
@@ -86,3 +86,20 @@ def test_an_offset_past_every_end_is_refused() -> None:
 def test_times_are_found_by_the_source() -> None:
     assert options_for(Place(), "flights", RANGES) == {"startingOffsets": "earliest"}
     assert options_for(Place(time_ms=5), "flights", RANGES)["startingTimestamp"] == "5"
+
+
+@pytest.mark.parametrize(
+    ("place", "records"),
+    [
+        (Place(), 100 + 150),
+        (Place(offset=120), 80 + 30),
+        (Place(offset=50), 100 + 100),  # before the first there is
+        (Place(offset=-10), 10 + 10),
+        (Place(offset=190), 10 + 0),
+        (Place(time_ms=NOW_MS), 5 + 0),
+    ],
+)
+def test_records_to_read(place: Place, records: int) -> None:
+    flights = {partition: each for partition, each in RANGES.items() if partition.topic == "flights"}
+    at_time = {Partition("flights", 0): 195, Partition("flights", 1): 150}
+    assert records_from(place, flights, at_time) == records
