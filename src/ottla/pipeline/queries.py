@@ -177,7 +177,8 @@ class _Building:
             if isinstance(given, Captured):
                 if self.captured.setdefault(given.name, given) != given:
                     raise JobError(
-                        f"the job reads {given} in two ways: give all flows and views the same captured(...)"
+                        f"the job reads {given} in two ways: give all flows and views the same captured(...); "
+                        "history='all' reads it with truncates=True"
                     )
                 made = made.of_view(given.name) if isinstance(made, Checked) else made
             self.loaded[key] = made
