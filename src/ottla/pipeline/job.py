@@ -374,7 +374,7 @@ def _check_input(view: str, parameter: str, given: object) -> None:
         return
     raise JobError(
         f"{view!r} gets {parameter}={given!r}, which is no input: give topic(...), table(...), captured(...), "
-        "files(...) or a view"
+        "history(...), files(...) or a view"
     )
 
 

@@ -94,6 +94,13 @@ class Captured:
         op = F.col(OP).alias(OP, metadata={TRUNCATES_METADATA: True} if self.truncates else {})
         return made.select(*_with_key(columns.names, newest.found), op, TS, PARTITION, _offset(newest.found))
 
+    def described(self, context: RunContext) -> "TableShape":
+        """What the topic shows of the table now. Raises JobError as `load`."""
+        newest = self._newest(context)
+        columns = self._columns(newest)
+        key = () if newest.found is None else newest.found.key
+        return TableShape(columns, key, newest.found is None or newest.found.has_key, newest.ends)
+
     def __str__(self) -> str:
         return f"captured({self.topic.name!r})"
 
@@ -158,6 +165,16 @@ def captured(
         raise JobError(f"captured({name!r}): a table is captured in one topic; give each its own captured(...)")
     read = topic(name, starting=starting)
     return Captured(replace(read, options=as_text(options)), schema, truncates)
+
+
+class TableShape(NamedTuple):
+    """The columns of a captured table; the names in its records' keys, none if there are no records yet; whether they
+    have a key; and where its topic ended."""
+
+    columns: StructType
+    key: tuple[str, ...]
+    has_key: bool
+    ends: FlatOffsets
 
 
 class _Newest(NamedTuple):
