@@ -73,12 +73,16 @@ class _Reader:
         self._ends = dict(source.ends)
         self._store = VersionStore(Path(source.directory), schema, source.key, source.delay_us, source.depth_us)
 
-    def settled(self, until: int | None) -> Snapshot:
-        """What is known, when nothing can change any more up to this time (microseconds since 1970), if that is not
-        ahead of the clock; waits for it. Raises HistoryError, or SourceError."""
+    def settled(self, times: pa.Array) -> Snapshot:
+        """What is known, when nothing can change any more up to the last of these times (microseconds since 1970).
+
+        Waits for that, but not for times that are ahead of the clock by more than the delay. Raises HistoryError, or
+        SourceError.
+        """
         delay = self._source.delay_us
         now = _now()
-        needed = 0 if until is None else min(until, now + delay) + delay
+        last = pc.max(times.filter(pc.less_equal(times, now + delay))).as_py()
+        needed = 0 if last is None else last + delay
         known = self._store.current()
         if known is not None and known.state.at >= needed:
             return known
@@ -145,7 +149,7 @@ def answer(source: VersionSource, row_type: Any, keys: pa.Array, times: pa.Array
     Raises HistoryError, or SourceError.
     """
     asked_at = times.cast(pa.timestamp("us", "UTC")).cast(pa.int64())
-    snapshot = source.reader().settled(pc.max(asked_at).as_py())
+    snapshot = source.reader().settled(asked_at)
     found = snapshot.look_up(keys.flatten(), asked_at)
     if source.is_strict:
         _check(source, snapshot, keys, asked_at, found.statuses)
