@@ -193,7 +193,7 @@ def test_topics_and_tables_that_have_no_history_are_refused(
         history(customers.source.name, keys="nr").load(context)
     versions = history(customers.source.name).load(context)
     rows = asked(spark, (1, 5))
-    refused = [
+    refused: list[tuple[dict[str, Any], str]] = [
         ({"on": "custommer", "at": "at"}, "have no column 'custommer'; did you mean 'customer'"),
         ({"on": ("customer", "at"), "at": "at"}, "the key of history.* is id, and on= names customer, at"),
         ({"on": "at", "at": "at"}, "'at' is timestamp, and 'id' of history.* is int: cast it"),
