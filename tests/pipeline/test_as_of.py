@@ -1,6 +1,7 @@
 """Streams joined with a captured table as of the time of each row, and tables that keep all versions of the rows."""
 
 import json
+import re
 import threading
 import time
 from collections.abc import Iterable
@@ -25,6 +26,7 @@ from ottla.pipeline.sinks import delta
 from tests.pipeline.conftest import TopicFactory
 from tests.pipeline.flow import context_of
 from tests.pipeline.rows import run_job
+from tests.pipeline.run_process import CommandLine
 from tests.pipeline.topic import Topic
 from tests.support.change_events import AT_MS, CapturedTable, Event
 
@@ -340,3 +342,26 @@ def test_a_golden_test_joins_and_compares_all_versions(spark: SparkSession, boot
         },
     ]
     assert outputs["named"] == [{"value": {"n": 1, "name": "b"}}]
+
+
+def test_the_example_of_the_page_runs(new_topic: TopicFactory, bootstrap: str, tmp_path: Path) -> None:
+    customers = Customers(new_topic(name="shop.public.customers"), *COLUMNS[:2], ("country", "text", -1))
+    orders = new_topic(name="orders")
+    page = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text()
+    (example,) = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "as_of(" in block]
+    file = tmp_path / "orders.py"
+    file.write_text(example)
+    customers.send(customers.at(0).created("1", "a", "DE", op="r"), customers.at(20).updated("1", "b", "DK"))
+    orders.send([json.dumps({"number": n, "customer": 1, "placed_at": time_of(10 * n).isoformat()}) for n in (1, 2, 3)])
+    home = tmp_path / "home"
+    done = CommandLine(home, bootstrap)("run", str(file), "--once")
+    assert done.returncode == 0, done.stdout + done.stderr
+    written = [json.loads(message.value() or b"") for message in Topic(bootstrap, "orders-enriched").messages()]
+    assert [(each["number"], each["name"], each["country"]) for each in written] == [
+        (1, "a", "DE"), (2, "b", "DK"), (3, "b", "DK"),
+    ]  # fmt: skip
+    customers.send(customers.at(30).deleted("1", None, None))
+    orders.send([json.dumps({"number": 4, "customer": 1, "placed_at": time_of(-9).isoformat()})])
+    failed = CommandLine(home, bootstrap)("run", str(file), "--once")
+    assert failed.returncode == 1
+    assert "what the row with key 1 was at 2025-12-31T23:59:51.000Z is not known: the history begins" in failed.stdout
