@@ -351,8 +351,11 @@ def test_the_example_of_the_page_runs(new_topic: TopicFactory, bootstrap: str, t
     (example,) = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "as_of(" in block]
     file = tmp_path / "orders.py"
     file.write_text(example)
-    customers.send(customers.at(0).created("1", "a", "DE", op="r"), customers.at(20).updated("1", "b", "DK"))
-    orders.send([json.dumps({"number": n, "customer": 1, "placed_at": time_of(10 * n).isoformat()}) for n in (1, 2, 3)])
+    now = int(time.time() - AT_MS / 1000) - 100
+    customers.send(customers.at(now).created("1", "a", "DE", op="r"), customers.at(now + 20).updated("1", "b", "DK"))
+    orders.send(
+        [json.dumps({"number": n, "customer": 1, "placed_at": time_of(now + 10 * n).isoformat()}) for n in (1, 2, 3)]
+    )
     home = tmp_path / "home"
     done = CommandLine(home, bootstrap)("run", str(file), "--once")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -360,8 +363,10 @@ def test_the_example_of_the_page_runs(new_topic: TopicFactory, bootstrap: str, t
     assert [(each["number"], each["name"], each["country"]) for each in written] == [
         (1, "a", "DE"), (2, "b", "DK"), (3, "b", "DK"),
     ]  # fmt: skip
-    customers.send(customers.at(30).deleted("1", None, None))
-    orders.send([json.dumps({"number": 4, "customer": 1, "placed_at": time_of(-9).isoformat()})])
+    customers.send(customers.at(now + 30).deleted("1", None, None))
+    orders.send([json.dumps({"number": 4, "customer": 1, "placed_at": time_of(now - 9).isoformat()})])
     failed = CommandLine(home, bootstrap)("run", str(file), "--once")
     assert failed.returncode == 1
-    assert "what the row with key 1 was at 2025-12-31T23:59:51.000Z is not known: the history begins" in failed.stdout
+    assert re.search(
+        "what the row with key 1 was at .*Z is not known: the history begins", failed.stdout + failed.stderr
+    )

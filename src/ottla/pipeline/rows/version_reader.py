@@ -150,11 +150,10 @@ def answer(source: VersionSource, row_type: Any, keys: pa.Array, times: pa.Array
     """
     asked_at = times.cast(pa.timestamp("us", "UTC")).cast(pa.int64())
     snapshot = source.reader().settled(asked_at)
-    found = snapshot.look_up(keys.flatten(), asked_at)
+    found = snapshot.look_up(keys.flatten(), asked_at, [each.name for each in row_type])
     if source.is_strict:
         _check(source, snapshot, keys, asked_at, found.statuses)
-    chosen = found.rows.select([each.name for each in row_type])
-    arrays = [_one(chosen[each.name]).cast(each.type) for each in row_type]
+    arrays = [_one(found.rows[each.name]).cast(each.type) for each in row_type]
     row = pa.StructArray.from_arrays(arrays, fields=list(row_type)) if arrays else pa.array([{}] * len(times), row_type)
     return pa.StructArray.from_arrays([pa.array(found.statuses), row], names=[STATUS, ROW])
 

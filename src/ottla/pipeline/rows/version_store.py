@@ -111,8 +111,9 @@ class Snapshot:
         """Up to when what is known does not change any more, in microseconds since 1970."""
         return self.state.at - self.delay
 
-    def look_up(self, keys: Sequence[pa.Array], times: pa.Array) -> Answer:
-        """The rows with these keys, column by column, as they were at these times (microseconds since 1970)."""
+    def look_up(self, keys: Sequence[pa.Array], times: pa.Array, columns: Sequence[str]) -> Answer:
+        """These columns of the rows with these keys, which are given column by column, as they were at these times
+        (microseconds since 1970)."""
         rows = len(times)
         asked_at = pc.fill_null(times, 0).to_numpy(zero_copy_only=False)
         is_null = np.zeros(rows, np.bool_)
@@ -136,10 +137,12 @@ class Snapshot:
             hits = known[found.rows[known] != NONE]
             run_of_row[left[hits]], row_in_run[left[hits]] = number, found.rows[hits]
             left = left[run_of_row[left] == NONE]
-        return self._answer(run_of_row, row_in_run, begins_with, asked_at, is_null, pc.is_null(times))
+        wanted = pa.schema([self.schema.field(name) for name in columns])
+        return self._answer(wanted, run_of_row, row_in_run, begins_with, asked_at, is_null, pc.is_null(times))
 
     def _answer(
         self,
+        wanted: pa.Schema,
         run_of_row: Rows,
         row_in_run: Rows,
         begins_with: npt.NDArray[np.uint8],
@@ -168,13 +171,13 @@ class Snapshot:
             statuses[of_run] = FOUND
             place[of_run] = np.arange(count, count + len(of_run))
             count += len(of_run)
-            taken.append(run.changes.select(self.schema.names).take(pa.array(changes)))
+            taken.append(run.changes.select(wanted.names).take(pa.array(changes)))
         statuses[(asked_at > self.settled) & ~is_null] = AHEAD
         statuses[is_timeless.to_numpy(zero_copy_only=False)] = TIMELESS
-        all_taken = pa.concat_tables(taken) if taken else _stored(self.schema).empty_table()
+        all_taken = pa.concat_tables(taken) if taken else _stored(wanted).empty_table()
         is_missing = statuses != FOUND
         found = all_taken.combine_chunks().take(pa.array(np.maximum(place, 0), mask=is_missing | (place == NONE)))
-        return Answer(found.cast(self.schema), statuses)
+        return Answer(found.cast(wanted), statuses)
 
 
 @dataclass(slots=True)

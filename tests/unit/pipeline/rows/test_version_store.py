@@ -78,8 +78,8 @@ def look_up(snapshot: Snapshot, *asked: tuple[int | None, int | None]) -> list[t
     shops = pa.array([None if key is None else str(key // 10) for key, _ in asked], pa.string())
     ids = pa.array([None if key is None else key % 10 for key, _ in asked], pa.int32())
     times = pa.array([None if at is None else at * S for _, at in asked], pa.int64())
-    found = snapshot.look_up([shops, ids], times)
-    assert found.rows.schema == SCHEMA
+    found = snapshot.look_up([shops, ids], times, ["note", "id"])
+    assert found.rows.schema.names == ["note", "id"]
     return [
         (STATUSES[status], note) for status, note in zip(found.statuses, found.rows["note"].to_pylist(), strict=True)
     ]
