@@ -298,17 +298,16 @@ class VersionStore:
         return tuple(self._runs[name] for name in state.runs)
 
     def _prune(self, runs: list[Run], names: list[str | None], since: int | None, now: int) -> int | None:
-        """Leave out what is older than the depth, when there is as much of it as is worth a rewrite."""
-        if self.depth is None or len(runs) != 1 or since is None or since > now - self.depth - self.depth // 4:
+        """Leave out what is older than the depth, when there is as much of it as is worth a rewrite: of the oldest run,
+        which has nearly all."""
+        if self.depth is None or not runs or since is None or since > now - self.depth - self.depth // 4:
             return since
         horizon = now - self.depth
         run = pruned(runs[0], horizon)
-        if run is not runs[0]:
-            runs.clear()
-            names.clear()
-            if run is not None:
-                runs.append(run)
-                names.append(None)
+        if run is None:
+            del runs[0], names[0]
+        elif run is not runs[0]:
+            runs[0], names[0] = run, None
         return horizon
 
     def _saved(self, runs: list[Run], names: list[str | None]) -> tuple[str, ...]:

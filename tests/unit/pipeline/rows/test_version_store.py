@@ -175,6 +175,14 @@ def test_depth_limits_what_is_kept(tmp_path: Path) -> None:
     assert look_up(snapshot, (11, 395), (11, 380), (13, 400), (12, 450), (12, 399)) == [
         ("found", "0.39"), ("too old", None), ("found", "0.42"), ("absent", None), ("too old", None),
     ]  # fmt: skip
+    log.append((11, "u", 500), (11, "u", 510))
+    assert log.follow(store, 515).state.since == 400 * S
+    log.append((13, "d", 520))
+    later = log.follow(store, 700)
+    assert later.state.since == 600 * S
+    assert [run.changes.num_rows for run in later.runs] == [2, 1]
+    assert look_up(later, (11, 600), (11, 505), (13, 600)) == [("found", "0.44"), ("too old", None), ("absent", None)]
+    assert len(list(tmp_path.glob("*.run"))) == len(list(tmp_path.glob("*.keys"))) == 2
 
 
 def test_keys_with_one_hash_are_told_apart_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
