@@ -1,5 +1,6 @@
 """Tables of each kind that keep all versions of the rows: exact rows, each micro-batch once."""
 
+import sqlite3
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,6 +12,7 @@ from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 from sqlalchemy import create_engine, text
 from tests.support.local_rows import LocalRows
+from tests.support.sink_crashes import Crashing
 
 from ottla.pipeline.context import HISTORY, RunContext
 from ottla.pipeline.sinks import SinkError, database, delta, iceberg
@@ -147,3 +149,50 @@ def test_changes_without_time_or_key_are_refused(versions: Versions) -> None:
         versions.apply(0, (1, "a", "c", "x", None))
     with pytest.raises(SinkError, match="1 rows have no 'shop', which is part of the key"):
         versions.apply(0, (1, None, "c", "x", 1))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("kind", "stride"), [("database", 4), ("delta", 1), ("iceberg", 4)])
+def test_a_driver_killed_at_any_step_doubles_no_version(tmp_path: Path, kind: str, stride: int) -> None:
+    """`stride` keeps the test short; with 1 it goes through every step."""
+    batches = [[[(1, "a"), (2, "a")]], [[(1, "b")], [(3, "a")]], [[(1, "c")]]]
+    before = [(1, "a", 0, None), (2, "a", 0, None)]
+    after = [(1, "a", 0, 1), (1, "b", 1, None), (2, "a", 0, None), (3, "a", 1, None)]
+    at_the_end = [(1, "a", 0, 1), (1, "b", 1, 2), (1, "c", 2, None), (2, "a", 0, None), (3, "a", 1, None)]
+    seen = []
+    for step in range(0, _MOST_STEPS, stride):
+        target = Crashing(kind, tmp_path / str(step), {"key": "flight"}, HISTORY)
+        target.directory.mkdir()
+        assert target.write({0: batches[0]})
+        finished = target.write({1: batches[1]}, kill_at=step)
+        seen.append(_flights(target))
+        assert seen[-1] in (before, after), step
+        assert target.write({1: batches[1], 2: batches[2]}), "Spark repeats the micro-batch, and goes on"
+        assert _flights(target) == at_the_end, step
+        if finished:
+            break
+    else:
+        pytest.fail(f"more than {_MOST_STEPS} steps")
+    assert before in seen
+    assert after in seen
+
+
+_MOST_STEPS = 80
+
+
+def _flights(target: Crashing) -> list[tuple[Any, ...]]:
+    if target.kind == "database":
+        connection = sqlite3.connect(target.directory / "out.db")
+        found = connection.execute("SELECT flight, carrier, valid_from, valid_to FROM out").fetchall()
+        connection.close()
+        rows = [(*row[:2], *(at and int(at[17:19]) for at in row[2:])) for row in found]
+    else:
+        if target.kind == "delta":
+            table = DeltaTable(target.directory / "out").to_pyarrow_table()
+        else:
+            table = load_catalog("test", **target.catalog).load_table("flights.out").scan().to_arrow()
+        names = ("flight", "carrier", "valid_from", "valid_to")
+        found = list(zip(*(table[name].to_pylist() for name in names), strict=True))
+        rows = [(*row[:2], *(at and at.second for at in row[2:])) for row in found]
+    return sorted(rows, key=lambda row: (row[0], row[2]))
