@@ -363,10 +363,3 @@ def test_the_example_of_the_page_runs(new_topic: TopicFactory, bootstrap: str, t
     assert [(each["number"], each["name"], each["country"]) for each in written] == [
         (1, "a", "DE"), (2, "b", "DK"), (3, "b", "DK"),
     ]  # fmt: skip
-    customers.send(customers.at(now + 30).deleted("1", None, None))
-    orders.send([json.dumps({"number": 4, "customer": 1, "placed_at": time_of(now - 9).isoformat()})])
-    failed = CommandLine(home, bootstrap)("run", str(file), "--once")
-    assert failed.returncode == 1
-    assert re.search(
-        "what the row with key 1 was at .*Z is not known: the history begins", failed.stdout + failed.stderr
-    )
