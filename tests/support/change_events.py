@@ -13,7 +13,7 @@ from ottla.connect.converters.json_converter import JsonConverter
 UNSENT: Final = object()
 """Stands for a value that PostgreSQL stores out of line and did not send."""
 AT_MS: Final = 1_767_225_600_000
-"""When everything happens: 2026-01-01."""
+"""When everything happens, unless a table has other times: 2026-01-01."""
 
 Event = tuple[bytes | None, bytes | None]
 """Key and value of a record."""
@@ -62,26 +62,28 @@ class CapturedTable:
         self._topic = topic
         self._converter = JsonConverter({"schemas.enable": str(schemas).lower()})
         self._lsn = 0
+        self.at_ms = AT_MS
+        """When the next change happens."""
 
     def created(self, *values: Any, op: str = "c") -> list[Event]:
         """An insert, or with `op` r a row that a snapshot read. Values are PostgreSQL's texts, None, or UNSENT."""
-        return self._written([self._events.created(values, self._source(), AT_MS * 1_000_000, op)])
+        return self._written([self._events.created(values, self._source(), self.at_ms * 1_000_000, op)])
 
     def updated(self, *values: Any, old: Sequence[Any] | None = None) -> list[Event]:
         """An update; `old` are the former values if the server sends them, as it does where the key changed."""
-        return self._written(self._events.updated(old, old is not None, values, self._source(), AT_MS * 1_000_000))
+        return self._written(self._events.updated(old, old is not None, values, self._source(), self.at_ms * 1_000_000))
 
     def deleted(self, *values: Any) -> list[Event]:
         """A delete and its tombstone; the server sends the values of the key alone."""
-        return self._written(self._events.deleted(values, self._source(), AT_MS * 1_000_000))
+        return self._written(self._events.deleted(values, self._source(), self.at_ms * 1_000_000))
 
     def truncated(self) -> list[Event]:
-        return self._written([self._events.truncated(self._source(), AT_MS * 1_000_000)])
+        return self._written([self._events.truncated(self._source(), self.at_ms * 1_000_000)])
 
     def _source(self) -> dict[str, Any]:
         self._lsn += 1
         names = {"version": "3.2.0.Final", "connector": "postgresql", "name": "shop", "db": "d", "schema": "public"}
-        times = {"ts_ms": AT_MS, "ts_us": AT_MS * 1_000, "ts_ns": AT_MS * 1_000_000}
+        times = {"ts_ms": self.at_ms, "ts_us": self.at_ms * 1_000, "ts_ns": self.at_ms * 1_000_000}
         place = {"table": "customers", "txId": 7, "lsn": self._lsn, "xmin": None, "sequence": "[null,null]"}
         return {**names, **times, **place, "snapshot": "false"}
 

@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 
 import pyarrow as pa
 
-from ottla.pipeline.context import RunContext
+from ottla.pipeline.context import HISTORY, RunContext
 from ottla.pipeline.sinks import database, delta, iceberg, parquet
 from ottla.pipeline.sinks.batches import MicroBatch
 from tests.support.local_rows import LocalRows
@@ -25,6 +25,7 @@ Batch = list[list[tuple[int, str]]]
 
 QUERY: Final = "11111111-2222-3333-4444-555555555555"
 _SCHEMA: Final = pa.schema([("flight", pa.int32()), ("carrier", pa.string())])
+_TIME: Final = pa.timestamp("us", "UTC")
 _TOUCHES: Final = ("open", "os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.scandir")
 _PROCESSES: Final = multiprocessing.get_context("forkserver")
 # what every process needs, imported once (installed packages only: the server does not know where the tests are)
@@ -35,7 +36,8 @@ _PROCESSES.set_forkserver_preload(
 
 @dataclass(frozen=True)
 class Crashing:
-    """A sink of one kind below a directory. `options` are the sink's."""
+    """A sink of one kind below a directory. `options` are the sink's. In the mode `HISTORY`, rows are updates of
+    flights, the micro-batch's number of seconds after 1970."""
 
     kind: str
     directory: Path
@@ -68,14 +70,25 @@ class Crashing:
 
 def _run(target: Crashing, batches: dict[int, Batch], kill_at: int | None) -> None:
     context = RunContext(cast(Any, None), "", "job", "run", target.directory, target.directory)
-    writer = target.sink().writer(_SCHEMA, target.mode, context)
+    keeps_versions = target.mode == HISTORY
+    schema = pa.schema([*_SCHEMA, ("valid_from", _TIME), ("valid_to", _TIME)]) if keeps_versions else _SCHEMA
+    writer = target.sink().writer(schema, target.mode, context)
     if kill_at is not None:
         _kill_at(kill_at, str(target.directory))
     for number, tasks in batches.items():
         tables = [pa.table(dict(zip(_SCHEMA.names, zip(*rows, strict=True), strict=True)), _SCHEMA) for rows in tasks]
+        if keeps_versions:
+            tables = [_updates(number, table) for table in tables]
         writer.write(MicroBatch(cast(Any, LocalRows(*tables)), QUERY, number))
     if kill_at is not None:
         _steps.step()  # written, and Spark has not heard of it
+
+
+def _updates(number: int, rows: pa.Table) -> pa.Table:
+    columns = {"_op": "u", "_ts": pa.scalar(number * 1_000_000, _TIME), "_partition": 0}
+    for name, value in columns.items():
+        rows = rows.append_column(name, pa.array([value] * rows.num_rows, _TIME if name == "_ts" else None))
+    return rows.append_column("_offset", pa.array(range(rows.num_rows)))
 
 
 class _Steps:

@@ -2,17 +2,29 @@
 
 from typing import TYPE_CHECKING
 
-from ottla.pipeline.change_columns import COLUMNS, KEY_METADATA, KEYLESS_METADATA, OFFSET, key_columns
+from ottla.pipeline.change_columns import (
+    COLUMNS,
+    KEY_METADATA,
+    KEYLESS_METADATA,
+    OFFSET,
+    OP,
+    TRUNCATE,
+    TRUNCATES_METADATA,
+    VALID_FROM,
+    VALID_TO,
+    key_columns,
+)
+from ottla.pipeline.context import HISTORY
 from ottla.pipeline.errors import JobError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def keyed_changes(changes: "DataFrame", keys: tuple[str, ...]) -> "DataFrame":
+def keyed_changes(changes: "DataFrame", keys: tuple[str, ...], mode: str) -> "DataFrame":
     """The changes with the columns `keys` marked as the table's key, in place of those of the records if given.
 
-    Raises JobError if the rows are no changes, or their key is not known.
+    `mode` is that of the flow. Raises JobError if the rows are no changes, or their key is not known.
     """
     from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
 
@@ -37,6 +49,19 @@ def keyed_changes(changes: "DataFrame", keys: tuple[str, ...]) -> "DataFrame":
     for name in keys:
         if name not in names or name in COLUMNS:
             raise JobError(f"keys names the column {name!r}, and the table has only: {', '.join(_table(names))}")
+    for name in names:
+        if mode == HISTORY and name in (VALID_FROM, VALID_TO):
+            raise JobError(
+                f"the captured table has a column {name!r}, which history='all' adds: give it another name in a view"
+            )
+    if mode != HISTORY and changes.schema[OP].metadata.get(TRUNCATES_METADATA):
+        said = F.raise_error(
+            F.lit(
+                "the captured table was truncated, and the place of that among the changes of other partitions is not "
+                "known: read it without truncates=True, empty the output by hand, and let the source take a snapshot"
+            )
+        )
+        changes = changes.where(F.when(F.col(OP) == TRUNCATE, said.cast("boolean")).otherwise(F.lit(True)))
     columns = [
         F.col(f"`{name}`").alias(name, metadata={KEY_METADATA: keys.index(name)} if name in keys else {})
         for name in names

@@ -12,6 +12,8 @@ MODES: Final = ("append", "update", "complete")
 """Spark's output modes."""
 CHANGES: Final = "changes"
 """The mode of a flow whose rows are changes of a captured table, which its output follows (`Job.apply_changes`)."""
+HISTORY: Final = "history"
+"""As `CHANGES`, for an output that keeps all versions of the rows, with the times between which they were valid."""
 AVAILABLE_NOW: Final = "available-now"
 """The trigger of a query that takes what is there and ends."""
 ALL_TOPICS: Final = "*"
@@ -109,7 +111,8 @@ class QuerySpec:
     """One streaming query.
 
     `name` is `<run>.<flow>`; `checkpoint` Spark's checkpoint location; `trigger` an interval in Spark's words
-    (`1 second`) or `AVAILABLE_NOW`; `mode` Spark's output mode, or `CHANGES`.
+    (`1 second`) or `AVAILABLE_NOW`; `mode` Spark's output mode, `CHANGES` or
+    `HISTORY`.
     """
 
     name: str
@@ -120,7 +123,7 @@ class QuerySpec:
 
     def writer(self, rows: "DataFrame") -> Any:
         """Spark's writer for `rows` with everything set but the sink."""
-        mode = "append" if self.mode == CHANGES else self.mode
+        mode = "append" if self.mode in (CHANGES, HISTORY) else self.mode
         writer = rows.writeStream.queryName(self.name).outputMode(mode)
         writer = writer.option("checkpointLocation", str(self.checkpoint))
         if self.trigger == AVAILABLE_NOW:

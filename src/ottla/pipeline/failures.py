@@ -14,7 +14,7 @@ _ERROR_CLASS: Final = re.compile(r"^\[[A-Z0-9_.]+\] ")
 _SQLSTATE: Final = re.compile(r" ?SQLSTATE: \w+\.?")
 _OUR_ERRORS: Final = (
     "SourceError", "OptionError", "UnknownTopicError", "UnreachableError", "NotReadyError", "DataLossError",
-    "SinkError",
+    "SinkError", "HistoryError",
 )  # fmt: skip
 
 _PASSING: Final = (

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,14 +19,26 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
 
 from ottla.pipeline import queries
-from ottla.pipeline.change_columns import COLUMNS, DELETE, OP, key_columns
-from ottla.pipeline.context import AVAILABLE_NOW, CHANGES, QuerySpec, RunContext
+from ottla.pipeline.change_columns import (
+    COLUMNS,
+    DELETE,
+    OFFSET,
+    OP,
+    PARTITION,
+    TRUNCATE,
+    TS,
+    VALID_FROM,
+    VALID_TO,
+    key_columns,
+)
+from ottla.pipeline.context import AVAILABLE_NOW, CHANGES, HISTORY, QuerySpec, RunContext
 from ottla.pipeline.golden import FIRST_TIMESTAMP_MS, GoldenError, Line, as_line, newest_by_key
 from ottla.pipeline.inputs import Topic
 from ottla.pipeline.job import Job
 from ottla.pipeline.queries import Planned
 from ottla.pipeline.rows.late import LateRows
 from ottla.pipeline.sinks.batches import MicroBatch, start_batches
+from ottla.pipeline.sinks.intervals import RowChange, intervals
 from ottla.pipeline.windows import close_windows
 
 if TYPE_CHECKING:
@@ -55,12 +68,13 @@ class _Captured:
     lines: list[Line] = field(default_factory=list)
 
     def start(self, rows: "DataFrame", query: QuerySpec) -> "StreamingQuery":
-        if self.mode == CHANGES:
+        if self.mode in (CHANGES, HISTORY):
             self.key = key_columns(rows.schema.fields)
 
         def keep(batch: MicroBatch) -> None:
+            changed = batch.rows.withColumn(TS, F.unix_micros(TS)) if self.mode == HISTORY else batch.rows
             as_json = F.to_json(F.struct("*"), {"ignoreNullFields": "false"})
-            found = [json.loads(row[0]) for row in batch.rows.select(as_json).collect()]
+            found = [json.loads(row[0]) for row in changed.select(as_json).collect()]
             if self.mode == "complete":
                 self.lines.clear()
             self.lines.extend(map(self._line, found))
@@ -85,8 +99,27 @@ class _Captured:
 
     def outcome(self) -> list[Line]:
         """The rows, of each key the newest."""
+        if self.mode == HISTORY:
+            return [{"value": each} for each in _versions([line["value"] for line in self.lines], self.key)]
         kept = newest_by_key(self.lines) if self.key else self.lines
         return [{"value": line["value"]} for line in kept]
+
+
+def _versions(changes: list[dict[str, Any]], key: tuple[str, ...]) -> list[dict[str, Any]]:
+    """The rows that a table of all versions would have after these changes, whose times are in microseconds."""
+    truncates = [each[TS] for each in changes if each[OP] == TRUNCATE]
+    rows = sorted((each for each in changes if each[OP] != TRUNCATE), key=lambda each: (each[PARTITION], each[OFFSET]))
+    found = intervals([RowChange(tuple(row[name] for name in key), row[OP], row[TS]) for row in rows], {}, truncates)
+    return [
+        {name: value for name, value in rows[each.number].items() if name not in COLUMNS}
+        | {VALID_FROM: _time_text(each.start), VALID_TO: None if each.end is None else _time_text(each.end)}
+        for each in found.new
+    ]
+
+
+def _time_text(us: int) -> str:
+    """As Spark writes times into JSON."""
+    return datetime.fromtimestamp(us / 1e6, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 @dataclass(frozen=True, slots=True)

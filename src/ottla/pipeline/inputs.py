@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from ottla.pipeline.rows.checked import Checked
+    from ottla.pipeline.rows.history import Versions
 
 GROUP: Final = "kafka.group.id"
 _ISOLATION: Final = "kafka.isolation.level"
@@ -35,8 +36,8 @@ class Input(Protocol):
     def topics(self) -> tuple[str, ...]:
         """The topics it reads, by their names in the job file."""
 
-    def load(self, context: RunContext) -> "DataFrame | Checked":
-        """The rows, as a streaming or a batch DataFrame, or rows of which some were rejected."""
+    def load(self, context: RunContext) -> "DataFrame | Checked | Versions":
+        """The rows, as a streaming or a batch DataFrame, or rows of which some were rejected; or versions of rows."""
 
     def describe(self) -> str:
         """What it is, in a few words that stay the same as long as it reads the same: `topic flights`."""

@@ -19,12 +19,12 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Final
 
 from ottla.pipeline import names
-from ottla.pipeline.context import AVAILABLE_NOW, CHANGES, MODES
+from ottla.pipeline.context import AVAILABLE_NOW, CHANGES, HISTORY, MODES
 from ottla.pipeline.errors import JobError
 from ottla.pipeline.inputs import Input, Topic
 from ottla.pipeline.sinks.base import Sink
@@ -44,6 +44,9 @@ STOP: Final = "stop"
 """A flow that fails for good ends the run."""
 LATEST: Final = "latest"
 """The history that `Job.apply_changes` keeps of a row: its newest state."""
+ALL: Final = "all"
+"""... or all its versions, with the times between which each was valid."""
+_MODES_OF_HISTORY: Final = {LATEST: CHANGES, ALL: HISTORY}
 _INTERVAL: Final = re.compile(r"\d+ *(milliseconds?|seconds?|minutes?|hours?|days?|ms|s|m|min|h)")
 
 
@@ -212,15 +215,23 @@ class Job:
         deleted, each micro-batch once.
 
         `changes` is `captured(...)`, or a view of its rows. `keys` are the columns that identify a row; left out, those
-        of the sink or of the records' keys. `history` is `latest`: a row for each key. `name` is the flow's; left out,
-        the last part of the topic's name, or `<view>_applied`. Raises JobError.
+        of the sink or of the records' keys. `history` is `latest`: a row for each key, or `all`: a row for each version
+        of it, with the columns `valid_from` and `valid_to`, null while it lasts. `name` is the flow's; left out, the
+        last part of the topic's name, or `<view>_applied`. Raises JobError.
         """
         given = (keys,) if isinstance(keys, str) else tuple(keys)
         _check_input("apply_changes", "changes", changes)
         flow_name = _checked_name(_name_of_changes(changes) if name is None else name)
         _check_flow(flow_name, into, trigger, "append", None)
-        if history != LATEST:
-            raise JobError(f"flow {flow_name!r}: history is {LATEST!r}, a row for each key; there is no {history!r}")
+        mode = _MODES_OF_HISTORY.get(history)
+        if mode is None:
+            raise JobError(
+                f"flow {flow_name!r}: history is {LATEST!r}, a row for each key, or {ALL!r}, one for each version of "
+                f"it; there is no {history!r}"
+            )
+        if mode == HISTORY:
+            _check_keeps_versions(flow_name, into)
+            changes = _with_truncates(changes)
         of_sink = getattr(into, "key", None)
         if of_sink is None:
             raise JobError(
@@ -232,9 +243,9 @@ class Job:
         def apply(changes: "DataFrame") -> "DataFrame":
             from ottla.pipeline.applying import keyed_changes
 
-            return keyed_changes(changes, key)
+            return keyed_changes(changes, key, mode)
 
-        flow = Flow(flow_name, {"changes": changes}, apply, to=into, trigger=trigger, mode=CHANGES, late=None)
+        flow = Flow(flow_name, {"changes": changes}, apply, to=into, trigger=trigger, mode=mode, late=None)
         self._add(flow)
         return flow
 
@@ -371,8 +382,28 @@ def _check_input(view: str, parameter: str, given: object) -> None:
         return
     raise JobError(
         f"{view!r} gets {parameter}={given!r}, which is no input: give topic(...), table(...), captured(...), "
-        "files(...) or a view"
+        "history(...), files(...) or a view"
     )
+
+
+def _check_keeps_versions(flow: str, into: Sink) -> None:
+    """Ending a version changes its row, which a sink has to be able to. Raises JobError."""
+    if getattr(into, "keeps_versions", False):
+        return
+    why = "a row that was written cannot be changed there, as the end of a version does"
+    if isinstance(into, Topic):
+        why = "a topic keeps records, not rows that end: the captured topic itself is the history"
+    raise JobError(
+        f"flow {flow!r}: {into.describe()} cannot keep all versions: {why}. "
+        "Give database(...), delta(...) or iceberg(...)"
+    )
+
+
+def _with_truncates(changes: "Input | View | str") -> "Input | View | str":
+    """A captured table with its truncates, which end versions."""
+    from ottla.pipeline.rows.captured import Captured
+
+    return replace(changes, truncates=True) if isinstance(changes, Captured) else changes
 
 
 def _check_statement(name: str, statement: str, inputs: Mapping[str, object]) -> None:

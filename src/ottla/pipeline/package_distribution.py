@@ -35,8 +35,8 @@ _SENT: Final = (
     "spark",
 )
 """The modules of this package that workers import, and their imports."""
-_NEEDED: Final = ("confluent_kafka", "cramjam", "crc32c", "pyarrow")
-"""What the source and the sinks of a topic import on a worker, and cannot be sent."""
+_NEEDED: Final = ("confluent_kafka", "cramjam", "crc32c", "numpy", "pyarrow")
+"""What the source and the sinks of a topic, and joins as of a time, import on a worker, and cannot be sent."""
 
 
 class WorkersError(PipelineError):

@@ -19,12 +19,15 @@ from ottla.pipeline.job import Flow, Job, View
 from ottla.pipeline.progress import REJECTED
 from ottla.pipeline.rows.captured import Captured
 from ottla.pipeline.rows.checked import Checked, labelled
+from ottla.pipeline.rows.history import Versions
 from ottla.pipeline.rows.verdicts import unsteady
 from ottla.pipeline.sinks.base import Sink
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
+Loaded = DataFrame | Checked | Versions
+"""What an input gives."""
 DEAD_LETTERS: Final = ".dead-letters"
 """Ends the name of the query that writes what a view rejects."""
 _DEAD_LETTERS_TRIGGER: Final = "1 second"
@@ -134,7 +137,7 @@ def run_stage(stage: Iterable[Planned], context: RunContext, checkpoint: Callabl
             query.stop()
 
 
-def rebuild(job: Job, flow: Flow, context: RunContext, load: Callable[[Input], DataFrame | Checked]) -> DataFrame:
+def rebuild(job: Job, flow: Flow, context: RunContext, load: Callable[[Input], Loaded]) -> DataFrame:
     """The rows of a flow made of other inputs: `load` stands in for each input's own. Raises JobError."""
     return _Building(job, context, load).rows(flow)
 
@@ -148,9 +151,9 @@ class _Building:
 
     job: Job
     context: RunContext
-    load: Callable[[Input], DataFrame | Checked]
+    load: Callable[[Input], Loaded]
     built: dict[str, DataFrame | Checked] = field(default_factory=dict)
-    loaded: dict[str, DataFrame | Checked] = field(default_factory=dict)
+    loaded: dict[str, Loaded] = field(default_factory=dict)
     captured: dict[str, Captured] = field(default_factory=dict)
     """The inputs, by name, that are decoded when they are loaded."""
 
@@ -164,20 +167,22 @@ class _Building:
             self.built[view.name] = made.of_view(view.name) if isinstance(made, Checked) else made
         return self.built[view.name]
 
-    def input_rows(self, view: View, parameter: str) -> DataFrame:
+    def input_rows(self, view: View, parameter: str) -> DataFrame | Versions:
         given = self.job.input_of(view, parameter)
         if isinstance(given, View):
             return self.rows(given)
-        return _passed(self.read(given))
+        made = self.read(given)
+        return made if isinstance(made, Versions) else _passed(made)
 
-    def read(self, given: Input) -> DataFrame | Checked:
+    def read(self, given: Input) -> Loaded:
         key = repr(given)
         if key not in self.loaded:
             made = self.load(given)
             if isinstance(given, Captured):
                 if self.captured.setdefault(given.name, given) != given:
                     raise JobError(
-                        f"the job reads {given} in two ways: give all flows and views the same captured(...)"
+                        f"the job reads {given} in two ways: give all flows and views the same captured(...); "
+                        "history='all' reads it with truncates=True"
                     )
                 made = made.of_view(given.name) if isinstance(made, Checked) else made
             self.loaded[key] = made
@@ -185,7 +190,7 @@ class _Building:
 
     def streams(self, view: View) -> list[Input]:
         """What the view reads as a stream, directly or through others."""
-        return [each for each in self.job.sources(view) if _passed(self.loaded[repr(each)]).isStreaming]
+        return [each for each in self.job.sources(view) if _is_stream(self.loaded[repr(each)])]
 
     def rejecting(self) -> dict[str, View | Captured]:
         """What gave `Checked`, by name. Raises JobError if two have one name."""
@@ -225,6 +230,10 @@ def _buildings(job: Job, context: RunContext) -> _Buildings:
     return _Buildings({name: building(name) if name in committing else shared for name in job.flows}, building(None))
 
 
+def _is_stream(made: Loaded) -> bool:
+    return not isinstance(made, Versions) and _passed(made).isStreaming
+
+
 def _passed(made: DataFrame | Checked) -> DataFrame:
     return made.rows if isinstance(made, Checked) else made
 
@@ -255,14 +264,14 @@ def _sink(sink: Sink, context: RunContext) -> Sink:
     return sink.renamed(context.suffix) if context.suffix else sink
 
 
-def _load(context: RunContext, given: Input) -> DataFrame | Checked:
+def _load(context: RunContext, given: Input) -> Loaded:
     try:
         return given.load(context)
     except PySparkException as error:
         raise JobError(f"{given.describe()}: {failures.explain(str(error))}") from error
 
 
-def _call(view: View, frames: Mapping[str, DataFrame], context: RunContext) -> DataFrame | Checked:
+def _call(view: View, frames: Mapping[str, DataFrame | Versions], context: RunContext) -> DataFrame | Checked:
     what = "flow" if isinstance(view, Flow) else "view"
     function: Callable[..., object] = partial(_select, view, context) if view.function is None else view.function
     try:
@@ -279,10 +288,12 @@ def _call(view: View, frames: Mapping[str, DataFrame], context: RunContext) -> D
     return made
 
 
-def _select(view: View, context: RunContext, **frames: DataFrame) -> DataFrame:
-    """Spark's answer to the view's statement; the names in it are resolved here and now."""
+def _select(view: View, context: RunContext, **frames: DataFrame | Versions) -> DataFrame:
+    """Spark's answer to the view's statement; the names in it are resolved here and now. Raises JobError."""
     assert view.statement is not None
     for name, rows in frames.items():
+        if isinstance(rows, Versions):
+            raise JobError(f"{rows} is no table of SQL: join it by as_of in a view of Python before")
         rows.createOrReplaceTempView(name)
     try:
         return context.spark.sql(view.statement)

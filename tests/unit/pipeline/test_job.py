@@ -120,7 +120,10 @@ def test_what_is_refused(declare: Callable[[Job], None], complaint: str) -> None
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"history": "all"}, "flow 'customers': history is 'latest', a row for each key; there is no 'all'"),
+        ({"history": "some"}, "flow 'customers': history is 'latest', .* or 'all', .*; there is no 'some'"),
+        ({"history": "all"}, "flow 'customers': topic copy cannot keep all versions: a topic keeps records, not rows"),
+        ({"history": "all", "into": parquet("out")}, "Parquet files out cannot keep all versions: a row that was wri"),
+        ({"history": "all", "into": console()}, "cannot keep all versions.* Give database"),
         ({"into": parquet("out")}, "flow 'customers': rows of Parquet files out cannot be changed by their key: give"),
         ({"into": console()}, "cannot be changed by their key"),
         ({"into": "out"}, "flow 'customers' writes to 'out', which is no sink"),

@@ -17,7 +17,16 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from ottla.pipeline import failures
-from ottla.pipeline.change_columns import KEY_METADATA, KEYLESS_METADATA, OFFSET, OP, PARTITION, TS
+from ottla.pipeline.change_columns import (
+    KEY_METADATA,
+    KEYLESS_METADATA,
+    OFFSET,
+    OP,
+    PARTITION,
+    TRUNCATE,
+    TRUNCATES_METADATA,
+    TS,
+)
 from ottla.pipeline.context import RunContext
 from ottla.pipeline.errors import JobError
 from ottla.pipeline.inputs import GROUP, Topic, as_text, topic
@@ -46,6 +55,7 @@ class Captured:
 
     topic: Topic
     schema: str | None = None
+    truncates: bool = False
 
     @property
     def name(self) -> str:
@@ -72,14 +82,24 @@ class Captured:
         newest = self._newest(context)
         columns = self._columns(newest)
         try:
-            made = decoded_changes(records, columns)
+            made = decoded_changes(records, columns, truncates=self.truncates)
         except ValueError as error:
             raise JobError(f"{self}: {error}") from None
         if self.schema is None:
             made = made.check("the table has the columns of the run", self._has_columns(newest.ends))
         if newest.found is not None and newest.found.has_key:
-            made = made.check("the record has a key, as the newest change has", F.col(HAS_KEY))
-        return made.select(*_with_key(columns.names, newest.found), OP, TS, PARTITION, _offset(newest.found))
+            made = made.check(
+                "the record has a key, as the newest change has", F.col(HAS_KEY) | (F.col(OP) == TRUNCATE)
+            )
+        op = F.col(OP).alias(OP, metadata={TRUNCATES_METADATA: True} if self.truncates else {})
+        return made.select(*_with_key(columns.names, newest.found), op, TS, PARTITION, _offset(newest.found))
+
+    def described(self, context: RunContext) -> "TableShape":
+        """What the topic shows of the table now. Raises JobError as `load`."""
+        newest = self._newest(context)
+        columns = self._columns(newest)
+        key = () if newest.found is None else newest.found.key
+        return TableShape(columns, key, newest.found is None or newest.found.has_key, newest.ends)
 
     def __str__(self) -> str:
         return f"captured({self.topic.name!r})"
@@ -131,18 +151,30 @@ class Captured:
         return F.when(is_new, F.raise_error(text).cast("boolean")).otherwise(F.lit(True))
 
 
-def captured(name: str, *, schema: str | None = None, starting: str = "earliest", **options: object) -> Captured:
+def captured(
+    name: str, *, schema: str | None = None, truncates: bool = False, starting: str = "earliest", **options: object
+) -> Captured:
     """The changes of a table, as a connector of Debezium's kind captures them into a topic: `shop.public.customers`.
 
     Columns and types are those of the newest change when the run starts; `schema` names them in SQL's words instead
     (`id BIGINT NOT NULL, name STRING`), and any others are left out. `starting` and other options are as in `topic`.
     The rows have four more columns: `_op` (c, u, d, r), `_ts`, `_partition` and `_offset`. Records that are no changes
-    of a row become dead letters. Raises JobError.
+    of a row become dead letters; with `truncates`, a truncate is a row of nulls whose `_op` is `t`. Raises JobError.
     """
     if "," in name:
         raise JobError(f"captured({name!r}): a table is captured in one topic; give each its own captured(...)")
     read = topic(name, starting=starting)
-    return Captured(replace(read, options=as_text(options)), schema)
+    return Captured(replace(read, options=as_text(options)), schema, truncates)
+
+
+class TableShape(NamedTuple):
+    """The columns of a captured table; the names in its records' keys, none if there are no records yet; whether they
+    have a key; and where its topic ended."""
+
+    columns: StructType
+    key: tuple[str, ...]
+    has_key: bool
+    ends: FlatOffsets
 
 
 class _Newest(NamedTuple):

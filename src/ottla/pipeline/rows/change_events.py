@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
-from ottla.pipeline.change_columns import COLUMNS, DELETE, OP, TS
+from ottla.pipeline.change_columns import COLUMNS, DELETE, OP, TRUNCATE, TS
 from ottla.pipeline.rows.change_types import (
     Read,
     Schema,
@@ -36,13 +36,15 @@ _LONGEST_SHOWN: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class ChangeEvents:
-    """Change events of a table, decoded into the columns of `schema`, a StructType in its JSON form."""
+    """Change events of a table, decoded into the columns of `schema`, a StructType in its JSON form. With `truncates`,
+    a truncate is a row of nulls."""
 
     schema: str
+    truncates: bool = False
 
     def open(self) -> Callable[[bytes], dict[str, Any]]:
         """What decodes one record. Raises Undecodable."""
-        return _Decoder(StructType.fromJson(json.loads(self.schema))).decode
+        return _Decoder(StructType.fromJson(json.loads(self.schema)), self.truncates).decode
 
 
 def event_schema(columns: StructType) -> StructType:
@@ -114,7 +116,8 @@ class _Rows(NamedTuple):
 
 
 class _Decoder:
-    def __init__(self, columns: StructType) -> None:
+    def __init__(self, columns: StructType, truncates: bool) -> None:
+        self._truncates = truncates
         self._columns = columns
         self._required = [each.name for each in columns.fields if not each.nullable]
         plain = {each.name: plain_schema(each.dataType) for each in columns.fields}
@@ -155,7 +158,9 @@ class _Decoder:
         if not isinstance(event, dict) or "op" not in event:
             raise Undecodable("no change event of Debezium: it has no 'op'")
         op = event["op"]
-        if op == "t":
+        if op == TRUNCATE and self._truncates:
+            return {OP: op, TS: _time_us(event), UNKNOWN: rows.unknown}
+        if op == TRUNCATE:
             raise Undecodable("the table was truncated (op 't'): this event has no row, and no place among the others")
         if op not in _ROW_OPS:
             raise Undecodable(f"unknown operation: op is {_shown(op)}")
@@ -168,7 +173,7 @@ class _Decoder:
             for name in self._required:
                 if found.get(name) is None:
                     raise Undecodable(f"missing required field '{name}'")
-        return {**found, OP: op, TS: _time_us(event.get("source")), UNKNOWN: rows.unknown}
+        return {**found, OP: op, TS: _time_us(event), UNKNOWN: rows.unknown}
 
     def _value(self, name: str, read: Read, row: Mapping[str, Any]) -> Any:
         value = row.get(name)
@@ -186,8 +191,9 @@ class _Decoder:
             raise Undecodable(f"wrong type: '{name}' is {_shown(value)}, not {wanted}") from None
 
 
-def _time_us(source: Any) -> int | None:
+def _time_us(event: Mapping[str, Any]) -> int | None:
     """When the database made the change, in microseconds since 1970; None if that is no time."""
+    source = event.get("source")
     ts_ms = source.get("ts_ms") if isinstance(source, dict) else None
     if not isinstance(ts_ms, int) or isinstance(ts_ms, bool):
         return None

@@ -32,8 +32,10 @@ def from_debezium(records: DataFrame, schema: StructType | str, *, keep: tuple[s
     return decoded_changes(records, columns, keep=keep).select(*keep, *quoted(columns.names), *COLUMNS)
 
 
-def decoded_changes(records: DataFrame, columns: StructType, *, keep: tuple[str, ...] = ()) -> Checked:
-    """As `from_debezium`, with two more columns: `UNKNOWN` and `HAS_KEY`."""
+def decoded_changes(
+    records: DataFrame, columns: StructType, *, keep: tuple[str, ...] = (), truncates: bool = False
+) -> Checked:
+    """As `from_debezium`, with two more columns: `UNKNOWN` and `HAS_KEY`. With `truncates`, those are rows, too."""
     written = event_schema(columns)
     # nullable as rows of deletes are
     shape = StructType([StructField(each.name, each.dataType) for each in written.fields])
@@ -41,7 +43,7 @@ def decoded_changes(records: DataFrame, columns: StructType, *, keep: tuple[str,
         {PARTITION: F.col("partition"), OFFSET: F.col("offset"), HAS_KEY: F.col("key").isNotNull()}
     )
     own = (*keep, PARTITION, OFFSET, HAS_KEY)
-    return decode_column(placed, shape, ChangeEvents(columns.json()), column="value", keep=own)
+    return decode_column(placed, shape, ChangeEvents(columns.json(), truncates), column="value", keep=own)
 
 
 def quoted(names: list[str]) -> list[str]:

@@ -43,6 +43,7 @@ from ottla.pipeline.inputs import Input, Topic
 from ottla.pipeline.rows.captured import Captured
 from ottla.pipeline.rows.checked import Checked, decoded, labelled, source_of
 from ottla.pipeline.rows.checkpoint_log import Batch, CheckpointLog
+from ottla.pipeline.rows.history import Versions
 from ottla.pipeline.rows.watermark import CLOSES, Watched, watching
 from ottla.spark.exactly_once import StreamTask, write_once
 from ottla.spark.marks import Write
@@ -50,7 +51,7 @@ from ottla.spark.stream_offset import StreamOffset
 
 log = logging.getLogger(__name__)
 
-Load = Callable[[Input], DataFrame | Checked]
+Load = Callable[[Input], DataFrame | Checked | Versions]
 Ranges = dict[str, dict[int, tuple[int, int]]]
 """By topic and partition: the first offset (-2 the earliest there is), and the one after the last."""
 
@@ -179,7 +180,7 @@ class LateRows:
             said = failures.explain(str(error))
             raise PipelineError(f"late rows of {self.flow!r}, micro-batch {number}: {said}") from error
 
-    def _load(self, given: Input, wanted: Ranges) -> DataFrame | Checked:
+    def _load(self, given: Input, wanted: Ranges) -> DataFrame | Checked | Versions:
         """An input as the micro-batch had it: for a topic, only its records."""
         if isinstance(given, Topic):
             return self._records(given, wanted)

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from ottla.pipeline.context import CHANGES, Outputs, QuerySpec, RunContext
+from ottla.pipeline.context import CHANGES, HISTORY, Outputs, QuerySpec, RunContext
 from ottla.pipeline.sinks.base import SinkError
 from ottla.pipeline.sinks.batches import MicroBatch, start_batches
 from ottla.pipeline.sinks.changes import Changes, reduced
 from ottla.pipeline.sinks.fitting import check_key, table_of
 from ottla.pipeline.sinks.names import column_names, with_suffix
+from ottla.pipeline.sinks.versions import VersionedChanges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 BATCHES: Final = "ottla_batches"
 _ROWS_AT_ONCE: Final = 1_000
+_TRUNCATED: Final = "-truncated"
+"""Ends the name of a query in `BATCHES` whose number is when the captured table was truncated last, in microseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,11 @@ class DatabaseTable:
     key: tuple[str, ...] = ()
     schema: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def keeps_versions(self) -> bool:
+        """Whether rows can be ended in it (`Job.apply_changes`, `history="all"`)."""
+        return True
 
     def describe(self) -> str:
         """Without the password."""
@@ -57,8 +65,10 @@ class DatabaseTable:
     def writer(self, schema: pa.Schema, mode: str, _context: RunContext) -> "DatabaseWriter":
         """What writes micro-batches of such rows; the table is made if missing. Raises SinkError as `start`."""
         check_key(schema, self.key, mode, self.describe())
-        self._prepare(schema)
-        return DatabaseWriter(self, schema, replaces=mode == "complete", deletes=mode == CHANGES)
+        self._prepare(schema, keeps_versions=mode == HISTORY)
+        return DatabaseWriter(
+            self, schema, replaces=mode == "complete", deletes=mode == CHANGES, versions=mode == HISTORY
+        )
 
     def renamed(self, suffix: str) -> "DatabaseTable":
         return replace(self, table=with_suffix(self.table, suffix))
@@ -122,8 +132,8 @@ class DatabaseTable:
         except OperationalError as error:
             raise SinkError(f"{self.describe()} cannot be reached: {error.orig}") from error
 
-    def _prepare(self, schema: pa.Schema) -> None:
-        from sqlalchemy import MetaData, Table, inspect
+    def _prepare(self, schema: pa.Schema, *, keeps_versions: bool) -> None:
+        from sqlalchemy import Index, MetaData, Table, inspect
         from sqlalchemy.exc import OperationalError, ProgrammingError
 
         from ottla.pipeline.sinks.database_types import as_columns
@@ -133,7 +143,12 @@ class DatabaseTable:
             is_there = inspect(engine).has_table(self.table, schema=self.schema)
             columns = as_columns(schema, self.key, engine.dialect, self.describe())
             if not is_there:
-                Table(self.table, MetaData(), *columns, schema=self.schema).create(engine, checkfirst=True)
+                indexes = []
+                if keeps_versions:  # of a key there are many rows
+                    for column in columns:
+                        column.primary_key = False
+                    indexes = [Index(f"{self.table}_by_key", *(each for each in columns if each.name in self.key))]
+                Table(self.table, MetaData(), *columns, *indexes, schema=self.schema).create(engine, checkfirst=True)
             batches_table(self.schema).create(engine, checkfirst=True)
         except (OperationalError, ProgrammingError) as error:
             raise SinkError(f"{self.describe()} cannot be made: {error.orig}") from error
@@ -181,15 +196,19 @@ def batches_table(schema: str | None) -> "Table":
 @dataclass(frozen=True, slots=True)
 class DatabaseWriter:
     """Writes micro-batches into a table. `replaces`: each takes the place of all rows; `deletes`: rows are changes of a
-    captured table, deletes among them."""
+    captured table, deletes among them; `versions`: the same, and all versions are kept."""
 
     sink: DatabaseTable
     schema: pa.Schema
     replaces: bool
     deletes: bool
+    versions: bool = False
 
     def write(self, batch: MicroBatch) -> None:
         """One micro-batch in one transaction, unless the database has it already."""
+        if self.versions:
+            self._add_versions(batch)
+            return
         rows, key = batch.rows.toArrow(), self.sink.key
         if key and not self.replaces:
             changes = reduced(rows, self.schema, key, self.sink.describe(), deletes=self.deletes)
@@ -202,6 +221,34 @@ class DatabaseWriter:
         with engine.begin() as connection:
             if _note_batch(self.sink, connection, batch):
                 _put(self.sink, connection, table, changes, self.replaces)
+
+    def _add_versions(self, batch: MicroBatch) -> None:
+        from ottla.pipeline.sinks.database_versions import apply
+
+        changes = VersionedChanges.of(batch.rows.toArrow(), self.schema, self.sink.key, self.sink.describe())
+        if changes.is_empty:
+            return
+        engine = self.sink.engine()
+        table = self.sink.reflected(engine)
+        with engine.begin() as connection:
+            if _note_batch(self.sink, connection, batch):
+                apply(connection, table, changes, _note_truncates(self.sink, connection, batch, changes.truncates))
+
+
+def _note_truncates(
+    sink: DatabaseTable, connection: "Connection", batch: MicroBatch, truncates: list[int]
+) -> int | None:
+    """When the captured table was truncated last before this micro-batch. Kept as the number of a query beside."""
+    from sqlalchemy import delete, insert, select
+
+    batches, name = batches_table(sink.schema), f"{batch.query_id}{_TRUNCATED}"
+    of_this = (batches.c.query == name, batches.c.target == sink.table)
+    before = connection.execute(select(batches.c.batch).where(*of_this)).scalar()
+    if truncates:
+        newest = max([*truncates, *([] if before is None else [before])])
+        connection.execute(delete(batches).where(*of_this))
+        connection.execute(insert(batches).values(query=name, target=sink.table, batch=newest))
+    return None if before is None else int(before)
 
 
 def _note_batch(sink: DatabaseTable, connection: "Connection", batch: MicroBatch) -> bool:

@@ -17,14 +17,17 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyarrow import fs
 
-from ottla.pipeline.context import CHANGES, Outputs, QuerySpec, RunContext, path_from
+from ottla.pipeline.change_columns import VALID_FROM, VALID_TO
+from ottla.pipeline.context import CHANGES, HISTORY, Outputs, QuerySpec, RunContext, path_from
 from ottla.pipeline.sinks.base import COMMIT_ATTEMPTS, COMPACT_EVERY, SinkError
 from ottla.pipeline.sinks.batches import MicroBatch, start_batches
 from ottla.pipeline.sinks.changes import Changes, reduced
 from ottla.pipeline.sinks.fitting import check_fit, check_key, check_partitioning, table_of
+from ottla.pipeline.sinks.intervals import Key, Last
 from ottla.pipeline.sinks.names import column_names
 from ottla.pipeline.sinks.parquet_statistics import column_statistics
 from ottla.pipeline.sinks.staging import Layout, StagedFile, as_text, discard, leftovers, stage
+from ottla.pipeline.sinks.versions import VersionedChanges, last_versions
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -49,6 +52,11 @@ class DeltaSink:
     compact_every: int | None = COMPACT_EVERY
     options: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def keeps_versions(self) -> bool:
+        """Whether rows can be ended in it (`Job.apply_changes`, `history="all"`)."""
+        return True
+
     def describe(self) -> str:
         return f"Delta table {self.path}"
 
@@ -66,7 +74,9 @@ class DeltaSink:
         self._prepare(uri, schema)
         in_file = tuple(name for name in schema.names if name not in self.partition_by)
         layout = Layout(DeltaStorage(uri, self.options), schema, in_file, self.partition_by)
-        return DeltaWriter(self, uri, layout, replaces=mode == "complete", deletes=mode == CHANGES)
+        return DeltaWriter(
+            self, uri, layout, replaces=mode == "complete", deletes=mode == CHANGES, versions=mode == HISTORY
+        )
 
     def renamed(self, suffix: str) -> "DeltaSink":
         return replace(self, path=f"{self.path.rstrip('/')}-{suffix}")
@@ -159,20 +169,23 @@ class DeltaStorage:
 @dataclass(frozen=True, slots=True)
 class DeltaWriter:
     """Writes micro-batches into a table. `replaces`: each takes the place of all rows; `deletes`: rows are changes of a
-    captured table, deletes among them."""
+    captured table, deletes among them; `versions`: the same, and all versions are kept."""
 
     sink: DeltaSink
     uri: str
     layout: Layout
     replaces: bool
     deletes: bool
+    versions: bool = False
 
     def write(self, batch: MicroBatch) -> None:
         """One micro-batch in one commit, or just its computation if it is in the table already."""
         if _is_recorded(self.sink.open(self.uri), batch):
             batch.run()
             return
-        if self.sink.key and not self.replaces:
+        if self.versions:
+            self._add_versions(batch)
+        elif self.sink.key and not self.replaces:
             self._merge(batch)
         else:
             self._add(batch)
@@ -228,6 +241,38 @@ class DeltaWriter:
 
         self._commit_once(batch, change)
 
+    def _add_versions(self, batch: MicroBatch) -> None:
+        key, schema = self.sink.key, self.layout.schema
+        changes = VersionedChanges.of(batch.rows.toArrow(), schema, key, self.sink.describe())
+        if changes.is_empty:
+            return
+
+        def change(table: "DeltaTable") -> None:
+            truncated = table.transaction_version(_truncated(batch))
+            versions = changes.versions(_known_versions(table, changes), truncated)
+            newest = max([*changes.truncates, *([] if truncated is None else [truncated])], default=None)
+            properties = _commit_properties(batch, newest)
+            if not versions.num_rows:
+                table.create_write_transaction(
+                    [], "append", table.schema(), list(self.layout.partition_by), commit_properties=properties
+                )
+                return
+            ended = versions.ended.append_column(_REMOVED, pa.array([True] * versions.ended.num_rows, pa.bool_()))
+            added = versions.added.append_column(_REMOVED, pa.array([False] * versions.added.num_rows, pa.bool_()))
+            same = " AND ".join(f"kept.{_quoted(name)} = changed.{_quoted(name)}" for name in key)
+            is_ended = f"changed.{_quoted(_REMOVED)} = true"
+            merger = table.merge(
+                pa.concat_tables([ended, added], promote_options="default"),
+                f"{same} AND {is_ended} AND kept.{_quoted(VALID_TO)} IS NULL",
+                source_alias="changed",
+                target_alias="kept",
+                commit_properties=properties,
+            )
+            merger = merger.when_matched_update({_quoted(VALID_TO): f"changed.{_quoted(VALID_TO)}"})
+            merger.when_not_matched_insert_all(f"changed.{_quoted(_REMOVED)} = false", except_cols=[_REMOVED]).execute()
+
+        self._commit_once(batch, change)
+
     def _commit_once(self, batch: MicroBatch, change: "Callable[[DeltaTable], None]") -> bool:
         """False if the micro-batch is in the table already. After a conflict both are asked and done anew."""
         attempts_left = COMMIT_ATTEMPTS
@@ -253,6 +298,21 @@ def _flagged(changes: Changes) -> pa.Table:
     return pa.concat_tables(flagged, promote_options="default")
 
 
+def _known_versions(table: "DeltaTable", changes: VersionedChanges) -> dict[Key, Last]:
+    """Of the changed keys, and of all open ones if the captured table was truncated."""
+    import pyarrow.compute as pc
+
+    first, keys = changes.key[0], changes.keys
+    wanted = pc.field(VALID_TO).is_null() if changes.truncates else None
+    if keys.num_rows:
+        some = pc.field(first).isin(keys[first].combine_chunks())
+        wanted = some if wanted is None else wanted | some
+    columns = [*changes.key, VALID_FROM, VALID_TO]
+    found = table.to_pyarrow_dataset().to_table(columns=columns, filter=wanted)
+    schema = pa.schema([changes.schema.field(name) for name in columns])
+    return last_versions(found.cast(schema), changes.key)
+
+
 def _is_recorded(table: "DeltaTable", batch: MicroBatch) -> bool:
     last = table.transaction_version(_application(batch.query_id))
     return last is not None and last >= batch.number
@@ -262,12 +322,22 @@ def _application(query_id: str) -> str:
     return f"ottla-{query_id}"
 
 
-def _commit_properties(batch: MicroBatch) -> Any:
+def _truncated(batch: MicroBatch) -> str:
+    """The application whose version is when the captured table was truncated last, in microseconds since 1970."""
+    return f"{_application(batch.query_id)}-truncated"
+
+
+def _commit_properties(batch: MicroBatch, truncated: int | None = None) -> Any:
     from deltalake.transaction import CommitProperties, Transaction
+
+    now_ms = int(time.time() * 1000)
+    noted = [Transaction(_application(batch.query_id), batch.number, now_ms)]
+    if truncated is not None:
+        noted.append(Transaction(_truncated(batch), truncated, now_ms))
 
     return CommitProperties(
         custom_metadata={"ottla.batch": str(batch.number)},
-        app_transactions=[Transaction(_application(batch.query_id), batch.number, int(time.time() * 1000))],
+        app_transactions=noted,
     )
 
 

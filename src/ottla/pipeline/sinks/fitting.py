@@ -4,25 +4,32 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ottla.pipeline.change_columns import COLUMNS, key_columns
-from ottla.pipeline.context import CHANGES
+from ottla.pipeline.change_columns import COLUMNS, VALID_FROM, VALID_TO, key_columns
+from ottla.pipeline.context import CHANGES, HISTORY
 from ottla.pipeline.sinks.base import SinkError
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+TIME = pa.timestamp("us", "UTC")
+"""The type of `valid_from` and `valid_to`."""
 _PARTITION_TYPES = (pa.types.is_integer, pa.types.is_string, pa.types.is_boolean, pa.types.is_date)
 
 
 def table_of(rows: "StructType", mode: str, key: tuple[str, ...], what: str) -> tuple[pa.Schema, tuple[str, ...]]:
     """The schema of the table that holds such rows, and its key. Raises SinkError.
 
-    The table of changes lacks the columns that only a change has; the changes name its key.
+    The table of changes lacks the columns that only a change has; the changes name its key. A table of all versions has
+    two more: the times at which each began and ended.
     """
-    if mode != CHANGES:
+    if mode not in (CHANGES, HISTORY):
         return arrow_schema(rows, what), key
     fields = [field for field in rows.fields if field.name not in COLUMNS]
-    return arrow_schema(type(rows)(fields), what), key_columns(fields)
+    schema = arrow_schema(type(rows)(fields), what)
+    if mode == HISTORY:
+        for name in (VALID_FROM, VALID_TO):
+            schema = schema.append(pa.field(name, TIME))
+    return schema, key_columns(fields)
 
 
 def arrow_schema(rows: "StructType", what: str) -> pa.Schema:
@@ -61,7 +68,7 @@ def check_key(schema: pa.Schema, key: tuple[str, ...], mode: str, what: str) -> 
     """Rows that change need a key. Raises SinkError."""
     for name in key:
         field_type(schema, name, what, "key")
-    if mode in ("update", CHANGES) and not key:
+    if mode in ("update", CHANGES, HISTORY) and not key:
         raise SinkError(f"{what} needs key=... in mode '{mode}': the columns that identify the changed row")
 
 

@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ottla.pipeline.change_columns import VALID_FROM, VALID_TO
 from ottla.pipeline.sinks.changes import Changes
 from ottla.pipeline.sinks.iceberg_table import commit_anew
+from ottla.pipeline.sinks.intervals import Key, Last
+from ottla.pipeline.sinks.versions import VersionedChanges, last_versions
 
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
@@ -47,6 +50,59 @@ def apply(transaction: "Transaction", *, changes: Changes, key: tuple[str, ...],
     written = pa.concat_tables([*kept, new])
     if removed or written.num_rows:
         _exchange(transaction, removed, _data_files(transaction, written) if written.num_rows else (), notes)
+
+
+def add_versions(
+    transaction: "Transaction", changes: VersionedChanges, truncated: int | None, notes: Mapping[str, str]
+) -> None:
+    """Add versions of rows, and end those before them: files with such rows are written again. `truncated`: when the
+    captured table was truncated before, in microseconds since 1970, if ever."""
+    from pyiceberg.expressions import And, IsNull, Reference
+
+    schema, key = _arrow_schema(transaction), changes.key
+    versions = changes.versions(_known_versions(transaction, changes), truncated)
+    removed, kept = [], []
+    if versions.ended.num_rows:
+        ended = versions.ended.cast(pa.schema([schema.field(name) for name in (*key, VALID_TO)]))
+        is_open: BooleanExpression = IsNull(term=Reference(VALID_TO))
+        near = _near(ended, key[0])
+        for task in _scan(transaction, is_open if near is None else And(near, is_open)).plan_files():
+            rows = _read(transaction, [task])
+            if (changed := _with_ends(rows, ended, key)) is not None:
+                removed.append(task.file)
+                kept.append(changed)
+    written = pa.concat_tables([*kept, versions.added.select(schema.names).cast(schema)])
+    if removed or written.num_rows:
+        _exchange(transaction, removed, _data_files(transaction, written) if written.num_rows else (), notes)
+
+
+def _known_versions(transaction: "Transaction", changes: VersionedChanges) -> dict[Key, Last]:
+    """Of the changed keys, and of all others if the captured table was truncated; only these columns are read."""
+    from pyiceberg.expressions import AlwaysTrue
+    from pyiceberg.io.pyarrow import ArrowScan
+
+    metadata, near = transaction.table_metadata, None
+    if not changes.truncates:
+        schema = _arrow_schema(transaction)
+        near = _near(changes.keys.cast(pa.schema([schema.field(name) for name in changes.key])), changes.key[0])
+    tasks = list(_scan(transaction, near).plan_files())
+    columns = metadata.schema().select(*changes.key, VALID_FROM, VALID_TO)
+    rows = ArrowScan(metadata, transaction._table.io, columns, AlwaysTrue()).to_table(tasks)
+    names = [*changes.key, VALID_FROM, VALID_TO]
+    wanted = pa.schema([changes.schema.field(name) for name in names])
+    return last_versions(rows.select(names).cast(wanted), changes.key)
+
+
+def _with_ends(rows: pa.Table, ended: pa.Table, key: tuple[str, ...]) -> pa.Table | None:
+    """The rows, those that are open and have such a key ended; None if there are none of them."""
+    numbered = rows.select(key).append_column("\0row", pa.array(range(rows.num_rows), pa.int64()))
+    ends = ended.rename_columns([*key, "\0end"])
+    joined = numbered.join(ends, keys=list(key), join_type="left outer").sort_by("\0row")
+    place = rows.schema.get_field_index(VALID_TO)
+    is_ended = pc.and_(pc.is_null(rows[VALID_TO]), pc.is_valid(joined["\0end"]))
+    if not pc.any(is_ended).as_py():
+        return None
+    return rows.set_column(place, rows.schema.field(place), pc.if_else(is_ended, joined["\0end"], rows[VALID_TO]))
 
 
 def compact(table: Callable[[], "Table"]) -> str:

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import pyarrow as pa
 from pyarrow import fs
 
-from ottla.pipeline.context import CHANGES, Outputs, QuerySpec, RunContext
+from ottla.pipeline.context import CHANGES, HISTORY, Outputs, QuerySpec, RunContext
 from ottla.pipeline.sinks.base import COMMIT_ATTEMPTS, COMPACT_EVERY, SinkError
 from ottla.pipeline.sinks.batches import MicroBatch, start_batches
 from ottla.pipeline.sinks.changes import reduced
 from ottla.pipeline.sinks.fitting import check_fit, check_key, check_partitioning, table_of
 from ottla.pipeline.sinks.names import column_names, with_suffix
 from ottla.pipeline.sinks.staging import Layout, discard, leftovers, stage
+from ottla.pipeline.sinks.versions import VersionedChanges
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -46,6 +47,11 @@ class IcebergSink:
     compact_every: int | None = COMPACT_EVERY
     properties: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def keeps_versions(self) -> bool:
+        """Whether rows can be ended in it (`Job.apply_changes`, `history="all"`)."""
+        return True
+
     def describe(self) -> str:
         return f"Iceberg table {self.table}"
 
@@ -61,7 +67,9 @@ class IcebergSink:
         check_key(schema, self.key, mode, self.describe())
         table = self._prepare(schema)
         storage = IcebergStorage(f"{table.location().rstrip('/')}/data", dict(table.io.properties))
-        return IcebergWriter(self, storage, schema, replaces=mode == "complete", deletes=mode == CHANGES)
+        return IcebergWriter(
+            self, storage, schema, replaces=mode == "complete", deletes=mode == CHANGES, versions=mode == HISTORY
+        )
 
     def renamed(self, suffix: str) -> "IcebergSink":
         return replace(self, table=with_suffix(self.table, suffix))
@@ -228,13 +236,14 @@ def _without_blind_retries(table: "Table") -> "Table":
 @dataclass(frozen=True, slots=True)
 class IcebergWriter:
     """Writes micro-batches into a table. `replaces`: each takes the place of all rows; `deletes`: rows are changes of a
-    captured table, deletes among them."""
+    captured table, deletes among them; `versions`: the same, and all versions are kept."""
 
     sink: IcebergSink
     storage: IcebergStorage
     schema: pa.Schema
     replaces: bool
     deletes: bool
+    versions: bool = False
 
     def write(self, batch: MicroBatch) -> None:
         """One micro-batch in one commit, or just its computation if it is in the table already."""
@@ -243,7 +252,9 @@ class IcebergWriter:
         if int(self.sink.open().properties.get(property_of(batch.query_id), -1)) >= batch.number:
             batch.run()
             return
-        if self.sink.key and not self.replaces:
+        if self.versions:
+            self._add_versions(batch)
+        elif self.sink.key and not self.replaces:
             self._merge(batch)
         else:
             self._add(batch)
@@ -279,6 +290,24 @@ class IcebergWriter:
         changes = reduced(rows, self.schema, key, self.sink.describe(), deletes=self.deletes)
         if changes.num_rows:
             change = partial(apply, changes=changes, key=key, notes=_notes(batch))
+            commit_once(self.sink.open, batch, change)
+
+    def _add_versions(self, batch: MicroBatch) -> None:
+        from ottla.pipeline.sinks.iceberg_rewrite import add_versions
+
+        rows, key = batch.rows.toArrow(), self.sink.key
+        changes = VersionedChanges.of(rows, self.schema, key, self.sink.describe())
+        name = f"{property_of(batch.query_id)}.truncated"
+
+        def change(transaction: "Transaction") -> None:
+            noted = transaction.table_metadata.properties.get(name)
+            truncated = None if noted is None else int(noted)
+            add_versions(transaction, changes, truncated, _notes(batch))
+            if changes.truncates:
+                newest = max([*changes.truncates, *([] if truncated is None else [truncated])])
+                transaction.set_properties({name: str(newest)})
+
+        if not changes.is_empty:
             commit_once(self.sink.open, batch, change)
 
 

@@ -1,0 +1,17 @@
+"""PURE: durations as people write them."""
+
+import re
+from typing import Final
+
+_DURATION: Final = re.compile(r"(\d+) *(ms|milliseconds?|s|seconds?|m|min|minutes?|h|hours?|d|days?)")
+_US: Final = {"ms": 1_000, "mi": 60_000_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
+
+
+def microseconds(text: str) -> int | None:
+    """`30 seconds` or `90 days` in microseconds; None for what is no duration."""
+    found = _DURATION.fullmatch(text.strip())
+    if found is None:
+        return None
+    unit = found[2]
+    short = "ms" if unit == "ms" or unit.startswith("mill") else unit[:2] if unit.startswith("mi") else unit[0]
+    return int(found[1]) * _US[short]

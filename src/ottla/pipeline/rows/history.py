@@ -1,0 +1,296 @@
+"""A captured table with all its versions, to join streams with as of the time of each row.
+
+    @job.flow(orders=orders, customers=history("shop.public.customers"), to=topic("orders-enriched"))
+    def enriched(orders, customers):
+        return as_of(orders, customers, on="customer_id", at="ordered_at")
+
+The versions come from the topic of changes, and are kept in files on each machine (`version_store`). A function over
+Arrow looks rows up there: only the columns of the key and of the time go to Python, and neither is the table read in
+each micro-batch nor are rows shuffled.
+"""
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import pyarrow as pa
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    IntegralType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from ottla.pipeline import names
+from ottla.pipeline.context import RunContext
+from ottla.pipeline.durations import microseconds
+from ottla.pipeline.errors import JobError
+from ottla.pipeline.inputs import GROUP, as_text, topic
+from ottla.pipeline.rows.captured import Captured
+from ottla.pipeline.rows.change_events import event_schema
+from ottla.pipeline.rows.version_reader import ROW, STATUS, VersionSource, answer
+from ottla.pipeline.rows.version_store import STATUSES
+from ottla.spark.options import ReadOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+_HISTORIES: Final = "history"
+"""The directory below a run's home."""
+_KEY_TYPES: Final = (
+    BinaryType, BooleanType, DateType, DecimalType, IntegralType, StringType, TimestampType, TimestampNTZType
+)  # fmt: skip
+_ANSWER_WITHIN_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """See `history`. `depth_us` and `delay_us` are in microseconds."""
+
+    table: Captured
+    keys: tuple[str, ...]
+    delay_us: int
+    depth_us: int | None
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        return self.table.topics
+
+    def describe(self) -> str:
+        return f"history {self.table.name}"
+
+    def load(self, context: RunContext) -> "Versions":
+        """What `as_of` takes. Raises JobError for a topic that does not show the table, or loses its changes."""
+        name = self.table.topic.name
+        self._check_keeps_all(context)
+        shape = replace(self.table, topic=replace(self.table.topic, starting="earliest")).described(context)
+        if not shape.has_key:
+            raise JobError(
+                f"{self}: the captured table has no primary key: its records have no key, so that the versions of a "
+                "row cannot be told from those of others. Give the table a primary key, or name columns that identify "
+                "its rows in the connector's message.key.columns, and capture it anew"
+            )
+        key = self.keys or shape.key
+        if not key:
+            raise JobError(
+                f"{self}: the key of the table is not known from the records' keys: name it, as in keys='id'"
+            )
+        for each in key:
+            if each not in shape.columns.names:
+                raise JobError(
+                    f"{self}: its key has the column {each!r}, and the table has: {', '.join(shape.columns.names)}"
+                )
+            if not isinstance(shape.columns[each].dataType, _KEY_TYPES):
+                kind = shape.columns[each].dataType.simpleString()
+                raise JobError(f"{self}: rows cannot be looked up by {each!r}, which is {kind}")
+        try:
+            event_schema(shape.columns)
+        except ValueError as error:
+            raise JobError(f"{self}: {error}") from None
+        reading = {
+            "subscribe": context.renamed(name),
+            "kafka.isolation.level": "read_committed",
+            **{
+                option: value
+                for option, value in self.table.topic.reading(context, {}).items()
+                if _is_of_client(option)
+            },
+        }
+        kept_as = hashlib.sha256(f"{shape.columns.json()}{key}{self.depth_us}".encode()).hexdigest()[:8]
+        directory = (context.home / _HISTORIES / f"{context.renamed(name)}-{kept_as}").absolute()
+        source = VersionSource(
+            what=str(self),
+            directory=str(directory),
+            options=tuple(sorted(reading.items())),
+            columns=shape.columns.json(),
+            key=tuple(key),
+            delay_us=self.delay_us,
+            depth_us=self.depth_us,
+            ends=tuple((partition.number, end) for partition, end in sorted(shape.ends.items())),
+            checks_columns=self.table.schema is None,
+        )
+        return Versions(source, shape.columns)
+
+    def _check_keeps_all(self, context: RunContext) -> None:
+        """Raises JobError for a topic that is compacted, or whose settings cannot be read."""
+        name = context.renamed(self.table.topic.name)
+        options = ReadOptions.parse({**context.connection(), "subscribe": name}, streaming=False)
+        admin = AdminClient(dict(options.client))
+        resource = ConfigResource(ConfigResource.Type.TOPIC, name)
+        try:
+            (answer,) = admin.describe_configs([resource], request_timeout=_ANSWER_WITHIN_S).values()
+            policy = answer.result(_ANSWER_WITHIN_S)["cleanup.policy"].value or ""
+        except (KafkaException, TimeoutError) as error:
+            said = error.args[0].str() if error.args and hasattr(error.args[0], "str") else "no answer"
+            raise JobError(f"{self}: whether the topic is compacted cannot be asked: {said}") from None
+        if "compact" in policy:
+            raise JobError(
+                f"{self}: the topic is compacted (cleanup.policy={policy}), which removes versions: capture into a "
+                "topic with cleanup.policy=delete, with a retention as long as what is to be replayed "
+                "(topic.creation.default.cleanup.policy of the connector); table(...) joins with today's rows"
+            )
+
+    def __str__(self) -> str:
+        return f"history({self.table.topic.name!r})"
+
+
+def _is_of_client(option: str) -> bool:
+    return option.lower().startswith("kafka.") and option.lower() != GROUP
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """What a function gets for `history(...)`: `as_of` joins rows with it."""
+
+    source: VersionSource
+    schema: StructType
+    isStreaming: ClassVar[bool] = False  # noqa: N815 - as a DataFrame has it
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self.schema.names)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self.source.key
+
+    def look_up(self, keys: "Column", at: "Column", columns: StructType) -> "Column":
+        """A struct of the status and of these columns. `keys` is a struct of the key's columns."""
+        source = self.source
+        row_type: Any = to_arrow_type(columns, timezone="UTC")
+
+        def find(keys: pa.Array, times: pa.Array) -> pa.Array:
+            return answer(source, row_type, keys, times)
+
+        returned = StructType([StructField(STATUS, ByteType()), StructField(ROW, columns)])
+        function = arrow_udf(find, returnType=returned)  # type: ignore[call-overload]  # its stub requires a kind
+        found: Column = function.asNondeterministic()(keys, at)
+        return found
+
+    def __str__(self) -> str:
+        return self.source.what
+
+
+def history(
+    name: str,
+    *,
+    keys: str | tuple[str, ...] = (),
+    schema: str | None = None,
+    depth: str | None = None,
+    delay: str = "5 seconds",
+    **options: object,
+) -> History:
+    """All versions of a table that a connector captures into a topic: `shop.public.customers`. `as_of` joins with them.
+
+    `depth` (`90 days`) is for how long versions that are over are kept; left out, all that the topic has are. `delay`
+    is how long a change may take from the database into the topic: a row waits for so long after its own time. `keys`
+    are the columns that identify a row; left out, those of the records' keys. `schema` is as in `captured`, options are
+    those of the client (`kafka.*`). Raises JobError.
+    """
+    if not name.strip() or "," in name:
+        raise JobError(f"history({name!r}): a table is captured in one topic, such as 'shop.public.customers'")
+    given = as_text(options)
+    for option in given:
+        if not _is_of_client(option):
+            raise JobError(f"history({name!r}): there is no option {option!r}; those of the client begin with 'kafka.'")
+    delay_us = microseconds(delay)
+    depth_us = None if depth is None else microseconds(depth)
+    for option, text, found in (("delay", delay, delay_us), ("depth", depth, depth_us)):
+        if text is not None and found is None:
+            raise JobError(
+                f"history({name!r}): {option} is an interval such as '30 seconds' or '90 days', not {text!r}"
+            )
+    assert delay_us is not None
+    table = Captured(replace(topic(name), options=given), schema, truncates=True)
+    return History(table, (keys,) if isinstance(keys, str) else tuple(keys), delay_us, depth_us)
+
+
+def as_of(
+    rows: DataFrame,
+    versions: Versions,
+    *,
+    on: str | tuple[str, ...],
+    at: str,
+    columns: tuple[str, ...] | list[str] | None = None,
+    status: str | None = None,
+) -> DataFrame:
+    """The rows with the columns of the version that was valid at the time `at`; null where there was no row then.
+
+    `on` are the columns of `rows` that are the table's key, in its order; `columns` are those of the table to take
+    (left out: all but the key). A row whose time the history does not know (before its beginning; ahead of the clock)
+    fails the query, unless `status` names a column to be added for what is known: `found`, `absent`, `too old`,
+    `ahead` or `no time`. Raises JobError.
+    """
+    if not isinstance(versions, Versions):
+        raise JobError("as_of(rows, versions, ...) takes what history(...) gives, not a DataFrame")
+    own = (on,) if isinstance(on, str) else tuple(on)
+    wanted = _wanted(rows, versions, own, columns, status)
+    if at not in rows.columns:
+        raise JobError(f"as_of: the rows have no column {at!r}{names.did_you_mean(at, rows.columns, otherwise='')}")
+    if not isinstance(rows.schema[at].dataType, TimestampType):
+        kind = rows.schema[at].dataType.simpleString()
+        raise JobError(f"as_of: {at!r} is {kind}, and the time has to be a TIMESTAMP: cast it")
+    keys = [F.col(f"`{name}`").cast(versions.schema[of].dataType) for name, of in zip(own, versions.key, strict=True)]
+    strict = status is None
+    found = replace(versions, source=replace(versions.source, is_strict=strict)).look_up(
+        F.struct(*(each.alias(f"k{place}") for place, each in enumerate(keys))), F.col(f"`{at}`"), wanted
+    )
+    # `inline` keeps what follows above it: Spark would look up once for each place that a mere projection is named in.
+    joined = rows.select("*", F.inline(F.array(found)))
+    kept = [F.col(f"`{name}`") for name in rows.columns]
+    taken = [F.col(f"{ROW}.`{name}`").alias(name) for name in wanted.names]
+    texts = F.array(*map(F.lit, STATUSES))
+    said = [] if status is None else [F.element_at(texts, F.col(STATUS).cast("int") + 1).alias(status)]
+    return joined.select(*kept, *taken, *said)
+
+
+def _wanted(
+    rows: DataFrame,
+    versions: Versions,
+    own: tuple[str, ...],
+    columns: tuple[str, ...] | list[str] | None,
+    status: str | None,
+) -> StructType:
+    if len(own) != len(versions.key):
+        raise JobError(f"as_of: the key of {versions} is {', '.join(versions.key)}, and on= names {', '.join(own)}")
+    for name, of in zip(own, versions.key, strict=True):
+        if name not in rows.columns:
+            hint = names.did_you_mean(name, rows.columns, otherwise=f"; they have {', '.join(rows.columns)}")
+            raise JobError(f"as_of: the rows have no column {name!r}{hint}")
+        mine, other = rows.schema[name].dataType, versions.schema[of].dataType
+        if not _go_together(mine, other):
+            raise JobError(
+                f"as_of: {name!r} is {mine.simpleString()}, and {of!r} of {versions} is {other.simpleString()}: cast it"
+            )
+    chosen = [each for each in versions.columns if each not in versions.key] if columns is None else list(columns)
+    for name in chosen:
+        if name not in versions.columns:
+            hint = names.did_you_mean(name, versions.columns, otherwise=f"; it has {', '.join(versions.columns)}")
+            raise JobError(f"as_of: {versions} has no column {name!r}{hint}")
+    for name in (*chosen, *([] if status is None else [status])):
+        if name in rows.columns or (name == status and name in chosen):
+            raise JobError(
+                f"as_of: the rows have a column {name!r} already: rename it, or choose others of the table by columns="
+            )
+    return StructType([StructField(name, versions.schema[name].dataType) for name in chosen])
+
+
+def _go_together(one: DataType, other: DataType) -> bool:
+    if isinstance(one, IntegralType) and isinstance(other, IntegralType):
+        return isinstance(other, LongType) or one == other or not isinstance(one, LongType)
+    return one == other
