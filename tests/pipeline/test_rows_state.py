@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import AnalysisException, IllegalArgumentException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
@@ -84,10 +85,63 @@ def test_a_key_is_dropped_when_it_comes_again_and_forgotten_in_time(
         drop_duplicates(once, column="at", within="10 minutes")
 
 
-def test_a_second_watermark_is_refused_before_anything_runs(spark: SparkSession, new_topic: TopicFactory) -> None:
-    marked = watermark(flights(spark, new_topic()), "at", "10 minutes")
-    with pytest.raises(ValueError, match="a watermark on 'AT' already, and drop_duplicates sets one itself: leave"):
-        drop_duplicates(marked.select("at", "carrier"), "carrier", column="AT", within="10 minutes")
+@pytest.mark.parametrize(
+    ("within", "again"),
+    [
+        ("1 hour", [("AA", 31)]),  # longer than the delay: UA, half an hour later, is still known
+        ("2 minutes", [("AA", 31), ("UA", 30)]),  # shorter: forgotten as soon as the watermark is two minutes past it
+        (None, [("AA", 31), ("UA", 30)]),
+    ],
+)
+def test_the_horizon_of_duplicates_is_not_the_watermarks_delay(
+    spark: SparkSession, new_topic: TopicFactory, tmp_path: Path, within: str | None, again: list[tuple[str, int]]
+) -> None:
+    source = new_topic()
+    marked = watermark(flights(spark, source), "at", "10 minutes").select("carrier", F.col("at"))
+    once = drop_duplicates(marked, "carrier", column="AT", within=within)
+    source.send([flight("UA", 0), flight("UA", 1), flight("BB", 12)])  # the watermark comes to minute 2
+    assert run_to_end(once, tmp_path / "checkpoint").of("carrier") == [("BB",), ("UA",)]
+    # late is what the watermark says, not the horizon: CC, at minute 2, is, and DD, a minute later, is not
+    source.send([flight("CC", 2), flight("DD", 3), flight("ZZ", 21)])
+    second = run_to_end(once, tmp_path / "checkpoint")
+    assert second.of("carrier") == [("DD",), ("ZZ",)]
+    assert sum(each["stateOperators"][0]["numRowsDroppedByWatermark"] for each in second.batches) == 1
+    source.send([flight("UA", 30), flight("AA", 31)])
+
+    ended = run_to_end(once, tmp_path / "checkpoint")
+
+    assert sorted((carrier, at.minute) for carrier, at in ended.of("carrier", "at")) == again
+
+
+def test_the_watermark_behind_duplicates_is_the_one_before_them(
+    spark: SparkSession, new_topic: TopicFactory, tmp_path: Path
+) -> None:
+    source = new_topic()
+    marked = watermark(flights(spark, source), "at", "10 minutes", window="10 minutes")
+    once = drop_duplicates(marked, "carrier", column="at", within="1 hour")
+    counts = once.groupBy(F.window("at", "10 minutes")).count().select(F.col("window.start").alias("start"), "count")
+    source.send([flight("UA", 0), flight("UA", 1), flight("AA", 9), flight("ZZ", 21)])
+
+    ended = run_to_end(counts, tmp_path / "checkpoint")
+
+    # closed at minute 10, of which the watermark is one past: with a delay of an hour it would be open
+    assert [(start.minute, count) for start, count in ended.of("start", "count")] == [(0, 2)]
+
+
+def test_what_spark_would_refuse_later_is_refused_before_anything_runs(
+    spark: SparkSession, new_topic: TopicFactory
+) -> None:
+    rows = flights(spark, new_topic()).withColumn("other", F.col("at"))
+    with pytest.raises(ValueError, match="have a watermark on 'other', and Spark deduplicates by one column"):
+        drop_duplicates(watermark(rows, "other", "10 minutes"), "carrier", column="at", within="10 minutes")
+    with pytest.raises(ValueError, match="no watermark on 'at': say by within="):
+        drop_duplicates(rows, "carrier", column="at")
+    marked = watermark(rows, "at", "10 minutes")
+    with pytest.raises(ValueError, match="finds no duplicates within '0 seconds'"):
+        drop_duplicates(marked, "carrier", column="at", within="0 seconds")
+    for no_time in ("-1 minute", "soon"):
+        with pytest.raises((AnalysisException, IllegalArgumentException)):
+            drop_duplicates(marked, "carrier", column="at", within=no_time)
 
 
 def test_two_streams_are_joined_within_a_time_and_state_ends(
