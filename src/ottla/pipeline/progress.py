@@ -92,7 +92,7 @@ class FlowProgress:
         """Count on from the last figures of an earlier start of the run, if there are any."""
         if before is not None:
             self._records_before = before.records
-            for name in ("records", "batches", "late", "rejected", "expectations"):
+            for name in ("records", "batches", "watermark", "late", "rejected", "expectations"):
                 setattr(self.figures, name, getattr(before, name))
 
     @property
