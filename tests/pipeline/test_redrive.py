@@ -4,12 +4,16 @@ import json
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
+from ottla.pipeline import progress
+from ottla.pipeline.progress import Figures
 from ottla.pipeline.redrive import REDRIVES
 from ottla.pipeline.rows import dead_letters
+from ottla.pipeline.run_store import FlowRecord, RunRecord, run_directory
 from tests.pipeline.conftest import TopicFactory
 from tests.pipeline.topic import Topic
 from tests.support.eventually import eventually
@@ -155,6 +159,37 @@ def test_filters_leave_letters_for_later_and_poison_stays(bootstrap: str, new_to
         MADE_MS + int((message.key() or b"").split()[1]) for message in elsewhere.messages()
     ]
     assert len(source.messages()) == 9
+
+
+def test_letters_that_would_be_late_again_are_counted_before_they_are_sent(
+    bootstrap: str, new_topic: TopicFactory, tmp_path: Path
+) -> None:
+    source, letters = new_topic(3), new_topic(2)
+    reject(source, letters, 10)
+    shop = run_directory(tmp_path, "shop")
+    shop.path.mkdir(parents=True)
+    flows = {"hourly": FlowRecord([f"topic {source.name}"], "topic hourly", "append", "1 second", "h")}
+    shop.write(RunRecord("shop", "shop", "shop.py", "", bootstrap, "local", 1, 1.0, state="stopped", flows=flows))
+    watermark = datetime.fromtimestamp((MADE_MS + 3) / 1000, UTC)
+    progress.append(shop.progress, Figures("hourly", 1.0, watermark=watermark.isoformat(timespec="milliseconds")))
+    home = ("--home", str(tmp_path))
+
+    dry = redrive(bootstrap, letters, "--dry-run", "--json", *home)
+    assert [(each["flow"], each["run"], each["letters"]) for each in json.loads(dry.stdout)["late_again"]] == [
+        ("hourly", "shop", 4)
+    ]
+    some = redrive(bootstrap, letters, "--leave-late", *home)
+    left = "4 letters left, because a watermark would set them aside again"
+    assert (some.returncode, some.stderr.splitlines()) == (0, ["6 letters sent", left])
+    assert keys(source.messages()) == expected_keys(range(4, 10))
+
+    rest = redrive(bootstrap, letters, *home)
+
+    said = rest.stderr.splitlines()
+    assert said[0].startswith("4 of 4 letters would be late again; --leave-late leaves them")
+    assert said[1].startswith("  4 in the flow hourly of shop, whose watermark is at 20")
+    assert said[1].endswith(": by the time of their records")
+    assert said[2:] == ["4 letters sent"]
 
 
 def test_a_wrong_name_is_met_with_the_nearest(bootstrap: str, new_topic: TopicFactory) -> None:

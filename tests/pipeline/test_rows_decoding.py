@@ -143,6 +143,51 @@ def test_expectations_that_cannot_be(spark: SparkSession) -> None:
         rows.expect("is known", F.col("n") < 5)
 
 
+def test_rows_that_refer_to_nothing_stay_are_left_out_or_are_rejected(spark: SparkSession) -> None:
+    known = spark.createDataFrame([(0,), (1,), (1,), (4,), (None,)], "id LONG")  # a value may come twice
+    expecting = (
+        numbers(spark)
+        .expect_in("may be known", {"n": "ID"}, known)
+        .expect_in("is known", {"N": "id"}, known, otherwise="drop")
+        .expect("is small", F.col("n") < 4, otherwise="quarantine")
+        .select("n", F.lit(1).alias("m"))
+    )
+    assert [tuple(row) for row in expecting.rows.orderBy("n").collect()] == [(0, 1), (1, 1)]
+    # whether a row is rejected depends on the row alone: 5 is, though it would have been left out before
+    assert reasons(expecting) == dict.fromkeys((4, 5, 6), "check failed: is small")
+    rejecting = numbers(spark).expect_in("is known", {"n": "id"}, known, otherwise="quarantine")
+    assert {row.n for row in rejecting.rows.collect()} == {0, 1, 4, None}
+    assert set(reasons(rejecting)) == {2, 3, 5}
+    failing = numbers(spark).expect_in("is known", {"n": "id"}, known, otherwise="fail")
+    with pytest.raises(PySparkException, match="a row breaks the expectation 'is known'"):
+        failing.rows.collect()
+
+
+def test_a_reference_of_which_a_part_is_null_refers_to_nothing(spark: SparkSession) -> None:
+    rows = spark.createDataFrame([(1, "a"), (1, "b"), (1, None), (None, "b"), (None, None)], "id INT, kind STRING")
+    known = spark.createDataFrame([(1, "a"), (2, "b"), (1, None)], "id LONG, kind STRING")
+
+    kept = checked(rows).expect_in("is known", ("id", "kind"), known, otherwise="drop").rows
+
+    assert {tuple(row) for row in kept.collect()} == {(1, "a"), (1, None), (None, "b"), (None, None)}
+    assert kept.columns == ["id", "kind"]
+
+
+def test_references_that_cannot_be(spark: SparkSession) -> None:
+    rows = checked(spark.createDataFrame([(1, "a")], "id INT, kind STRING"))
+    known = spark.createDataFrame([(1,)], "flight_number LONG")
+    with pytest.raises(JobError, match="'is known': the rows have no column 'ids'; did you mean 'id'"):
+        rows.expect_in("is known", "ids", known)
+    with pytest.raises(JobError, match="'is known': the table has no column 'kind'; there are flight_number"):
+        rows.expect_in("is known", "kind", known)
+    with pytest.raises(JobError, match="compares STRING with the table's BIGINT: cast one of them first"):
+        rows.expect_in("is known", {"kind": "flight_number"}, known)
+    with pytest.raises(JobError, match="'is known' names no column"):
+        rows.expect_in("is known", (), known)
+    with pytest.raises(JobError, match="refers to a stream"):
+        rows.expect_in("is known", {"id": "value"}, spark.readStream.format("rate").load())
+
+
 def test_a_later_view_knows_the_record_if_the_rows_kept_it(spark: SparkSession) -> None:
     first = from_json(records(spark, b'{"n": 1}', b'{"n": 2}'), "n INT").keep_source().rows
 
@@ -336,10 +381,10 @@ def test_a_verdict_that_comes_out_otherwise_in_another_query_is_refused(spark: S
         return [each.name for each in plan(job, context)]
 
     is_past = F.col("at") < F.current_timestamp()
-    known = F.col("name").isNotNull()
+    known, has_one = F.col("name").isNotNull(), F.col("carrier").isNotNull()
     for make, said in (
         (lambda rows, _: checked(rows).check("is past", is_past), "asks for the current time"),
-        (lambda rows, _: checked(rows.where(F.rand() < 0.1)), "nondeterministic functions"),
+        (lambda rows, _: checked(rows.where(F.rand() < 0.1)).check("has one", has_one), "nondeterministic functions"),
         (lambda rows, airlines: checked(rows.join(airlines, "carrier", "left")).check("known", known), "after a join"),
     ):
         with pytest.raises(JobError, match=f"'flights' rejects rows by a condition .* lost: it .*{said}"):

@@ -49,6 +49,13 @@ def deduplicated(rows: DataFrame) -> DataFrame:
     return drop_duplicates(rows, "k", "at", column="at", within=DELAY)
 
 
+def deduplicated_then_counted(rows: DataFrame) -> DataFrame:
+    """What is late for the duplicates decides, whatever the windows behind them would still take: b's row of 89."""
+    marked = watermark(rows, "AT", DELAY, window=("10 minutes", "5 minutes"))
+    once = drop_duplicates(marked, "k", "at", column="at", within="1 hour")
+    return once.groupBy(F.window("at", "10 minutes", "5 minutes"), "k").count()
+
+
 def joined_with_itself(rows: DataFrame) -> DataFrame:
     left = watermark(rows, "at", DELAY)
     right = rows.select(F.col("k").alias("other"), F.col("at").alias("then")).withWatermark("then", DELAY)
@@ -109,6 +116,7 @@ def followed(spark: SparkSession, new_topic: TopicFactory, tmp_path: Path) -> Ca
         (sliding, [0, 0, 1, 1, 2, 2, 3], 5),  # each row is in two windows; b's row of 89 is still in [85, 95)
         (sessions, [0, 1, 2], 3),
         (deduplicated, [0, 1, 2, 3, 4], 5),
+        (deduplicated_then_counted, [0, 1, 2, 3, 4], 5),
         (joined_with_itself, [0, 1, 2, 3, 4], 10),  # Spark counts them on both sides
     ],
 )

@@ -10,12 +10,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
 
-from ottla.pipeline import table, topic
+from ottla.pipeline import Job, table, topic
+from ottla.pipeline.context import AVAILABLE_NOW
 from ottla.pipeline.errors import JobError
-from ottla.pipeline.rows import Table, from_json
+from ottla.pipeline.queries import plan
+from ottla.pipeline.rows import Checked, Table, checked, from_json
 from ottla.spark.errors import UnknownTopicError
 from tests.pipeline.conftest import TopicFactory
 from tests.pipeline.flow import context_of
+from tests.pipeline.rows import run_to_end
 from tests.pipeline.topic import Topic
 from tests.support.eventually import eventually
 
@@ -69,6 +72,63 @@ def test_a_stream_sees_the_table_as_it_is_in_each_micro_batch(
         assert arrive(2, "AA", "UA", "ZZ") == [("AA", "American Airlines"), ("UA", None), ("ZZ", "Zed")]
     finally:
         query.stop()
+
+
+def test_references_are_looked_up_in_the_table_as_it_is_in_each_micro_batch(
+    spark: SparkSession, airlines: Topic, new_topic: TopicFactory, tmp_path: Path
+) -> None:
+    flights, letters = new_topic(), new_topic()
+    put(airlines, "UA", "United")
+    job = Job("references", dead_letters=topic(letters.name))
+
+    @job.view(records=topic(flights.name), known=table(airlines.name, key="carrier", schema="name STRING"))
+    def clean(records: DataFrame, known: DataFrame) -> Checked:
+        rows = from_json(records, "carrier STRING, n INT").check("has n", F.col("n").isNotNull())
+        return rows.expect_in("flies", "carrier", F.broadcast(known)).expect_in(
+            "flies now", "carrier", known, otherwise="drop"
+        )
+
+    @job.flow(flights=clean, to=topic("kept"))
+    def kept(flights: DataFrame) -> DataFrame:
+        return flights.selectExpr("carrier AS value", "carrier")
+
+    context = context_of(spark, tmp_path, airlines.bootstrap)
+    flow, rejecting = plan(job, context, trigger=AVAILABLE_NOW)
+    assert rejecting.name == "clean.dead-letters"  # not refused: its verdicts need no table
+
+    def arrive(*carriers: str | None) -> tuple[list[tuple[Any, ...]], Any]:
+        texts = [json.dumps({"carrier": carrier, "n": number}) for number, carrier in enumerate(carriers)]
+        flights.send([*texts, json.dumps({"carrier": "UA"})])
+        ended = run_to_end(flow.rows, tmp_path / "checkpoint")
+        return ended.of("carrier"), ended.batches[-1]["observedMetrics"]["ottla_expectations_clean"]
+
+    assert arrive("UA", "AA", "ZZ") == ([("UA",)], {"warn:flies": 2, "drop:flies now": 2})
+    put(airlines, "AA", "American")
+    put(airlines, "UA", None)
+    assert arrive("UA", "AA", "AA") == ([("AA",), ("AA",)], {"warn:flies": 1, "drop:flies now": 1})
+
+    @job.view(flights=clean, known=table(airlines.name, key="carrier", schema="name STRING"))
+    def named(flights: DataFrame, known: DataFrame) -> Checked:
+        joined = flights.join(known, "carrier", "left")
+        return checked(joined).expect("has a name", F.col("name").isNotNull(), otherwise="drop")
+
+    @job.flow(flights=named, to=topic("named"))
+    def with_names(flights: DataFrame) -> DataFrame:
+        return flights.selectExpr("carrier AS value", "name")
+
+    assert len(list(plan(job, context, trigger=AVAILABLE_NOW))) == 4  # what rejects no row may come after a join
+
+    @job.view(records=topic(flights.name), known=table(airlines.name, key="carrier", schema="name STRING"))
+    def unsteady(records: DataFrame, known: DataFrame) -> Checked:
+        rows = from_json(records, "carrier STRING, n INT")
+        return rows.expect_in("flies", "carrier", known, otherwise="quarantine")
+
+    @job.flow(flights=unsteady, to=topic("other"))
+    def other(flights: DataFrame) -> DataFrame:
+        return flights.selectExpr("carrier AS value")
+
+    with pytest.raises(JobError, match=r"'unsteady' rejects rows by a condition .* it comes after a join with table"):
+        list(plan(job, context, trigger=AVAILABLE_NOW))
 
 
 @pytest.mark.parametrize(

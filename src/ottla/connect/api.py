@@ -27,7 +27,17 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar, get_args, get_orig
 
 from ottla.connect.errors import BadRecord, ConfigError, ConnectError, Fenced, Retriable
 from ottla.connect.log_identity import KeptOffset, LogIdentity
-from ottla.connect.records import Header, Part, Position, Progress, Record, SinkRecord, SourceRecord, TopicPartition
+from ottla.connect.records import (
+    Header,
+    Part,
+    Position,
+    Progress,
+    Record,
+    SinkRecord,
+    SourceLag,
+    SourceRecord,
+    TopicPartition,
+)
 from ottla.connect.schema import Field, Schema, Type
 from ottla.connect.settings import CommaList, SecretStr, Settings, setting
 
@@ -55,6 +65,7 @@ __all__ = [
     "SinkRecord",
     "Source",
     "SourceContext",
+    "SourceLag",
     "SourceRecord",
     "TopicPartition",
     "Type",
@@ -206,6 +217,24 @@ class Source(_Connector[S]):
         Raises Retriable, ConnectError.
         """
         raise NotImplementedError(f"{type(self).__name__} has no read()")
+
+    @classmethod
+    def lag(cls, settings: S, part: Part, position: Position, context: Context) -> SourceLag | None:
+        """How far a stored position is behind the source, asked of the source itself; by default None: not known.
+
+        Called for `ottla connect status`, on any worker, whether or not a task runs. None also for a part that these
+        settings do not read, and amid a snapshot. Raises ConnectError or Retriable; the user reads the sentence. Keep
+        it under a few seconds.
+        """
+        return None
+
+    def changed_at(self, record: SourceRecord, now_ms: int) -> int | None:
+        """When the change that a record reports was made, in milliseconds since 1970; None: it reports none.
+
+        Called now and then with a record that was sent, as `read` yielded it, for the last change in the status. By
+        default the record's timestamp, or else now: a source that polls learns of a row when it sees it.
+        """
+        return record.timestamp if record.timestamp is not None else now_ms
 
     def committed(self, part: Part, position: Position) -> None:
         """Everything up to `position` is safe in the log: let the other side forget it (confirm a slot, delete a file).

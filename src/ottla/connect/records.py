@@ -77,6 +77,20 @@ class Progress:
     part: Part | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class SourceLag:
+    """Where a source's position is in the log, or the table, that it reads; `Source.lag` finds it out.
+
+    position: as the source's own tools write it. end: the log's end, likewise; None: there is no log, or no end.
+    bytes: of the log between the two, None if that cannot be said. They are an upper bound of what is missing: a log
+    also has changes of tables that are not captured.
+    """
+
+    position: str
+    end: str | None = None
+    bytes: int | None = None
+
+
 @dataclass(slots=True, kw_only=True)
 class SinkRecord(Record):
     """What a sink is handed.

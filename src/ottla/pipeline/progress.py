@@ -6,7 +6,7 @@ one every ten seconds while nothing comes.
 
 import json
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypedDict
@@ -20,6 +20,7 @@ EXPECTATIONS: Final = "ottla_expectations_"
 follows."""
 _RATE_OVER_S: Final = 10.0
 """The time over which records are counted for a rate, unless the last micro-batch took longer than half of it."""
+_IDLE_AFTER_S: Final = 60.0
 _LINE_EVERY_S: Final = 1.0
 _IDLE_LINE_EVERY_S: Final = 10.0
 _LARGEST_FILE: Final = 4 << 20
@@ -33,6 +34,13 @@ class Expectation(TypedDict):
     rows: int
 
 
+class InputFigures(TypedDict):
+    """Records that a flow has read from one of its inputs, and when it read the last (seconds since 1970)."""
+
+    records: int
+    last_at: float | None
+
+
 @dataclass(slots=True)
 class Figures:
     """How far a flow is, at a time (seconds since 1970).
@@ -42,7 +50,7 @@ class Figures:
     `lag_s` is how long ago the ends of its topics were where it is now; at least that, if `lag_s_at_least`. `watermark`
     as Spark writes it; `late` rows were behind it. `rejected` rows are those that a query for dead letters has written.
     `expectations` has, by view and expectation, what becomes of rows that break it, and how many have; a micro-batch
-    that Spark repeats counts them again.
+    that Spark repeats counts them again. `inputs` has the streams that the flow reads, by what they are.
     """
 
     flow: str
@@ -60,6 +68,20 @@ class Figures:
     late: int = 0
     rejected: int = 0
     expectations: dict[str, dict[str, Expectation]] = field(default_factory=dict)
+    inputs: dict[str, InputFigures] = field(default_factory=dict)
+
+    def idle_inputs(self) -> dict[str, float | None]:
+        """Inputs of a join, or another flow with state, that have brought nothing for a minute or more while another
+        did; since when, None if they never have. A watermark on one of them holds back that of the flow: Spark takes
+        the earliest."""
+        if len(self.inputs) < 2 or not self.state_rows:
+            return {}
+        last = max(each["last_at"] or 0.0 for each in self.inputs.values())
+        return {
+            name: each["last_at"]
+            for name, each in self.inputs.items()
+            if last - (each["last_at"] or 0.0) >= _IDLE_AFTER_S
+        }
 
 
 def expectation_label(name: str, otherwise: str) -> str:
@@ -92,7 +114,7 @@ class FlowProgress:
         """Count on from the last figures of an earlier start of the run, if there are any."""
         if before is not None:
             self._records_before = before.records
-            for name in ("records", "batches", "late", "rejected", "expectations"):
+            for name in ("records", "batches", "watermark", "late", "rejected", "expectations", "inputs"):
                 setattr(self.figures, name, getattr(before, name))
 
     @property
@@ -121,13 +143,29 @@ class FlowProgress:
         watermark = (event.get("eventTime") or {}).get("watermark")
         if watermark and not watermark.startswith("1970-01-01"):  # Spark's word for none yet
             figures.watermark = watermark
-        for source in event.get("sources") or []:
+        sources = event.get("sources") or []
+        for source in sources:
             self.position |= offsets_of(source.get("endOffset"))
+        self._count_inputs(sources, now)
         took_s = float((event.get("durationMs") or {}).get("triggerExecution") or 0) / 1000
         self._recent.append(_Batch(now - took_s, now, rows))
         if self._first_began is None:
             self._first_began = now - took_s
         self._is_news = True
+
+    def _count_inputs(self, sources: Sequence[Mapping[str, Any]], now: float) -> None:
+        """Spark lists them as they come in its plan, which need not be as the flow has them: they are known by name."""
+        read = {_name_of(source): int(source.get("numInputRows") or 0) for source in sources}
+        if "" in read or len(read) < len(sources):  # not begun yet, or one topic twice, which is never idle alone
+            return
+        before = self.figures.inputs
+        self.figures.inputs = {
+            name: {
+                "records": (before[name]["records"] if name in before else 0) + max(0, rows),
+                "last_at": now if rows > 0 else before[name]["last_at"] if name in before else None,
+            }
+            for name, rows in read.items()
+        }
 
     def _count_expectations(self, view: str, counts: Mapping[str, Any]) -> None:
         known = self.figures.expectations.setdefault(view, {})
@@ -165,6 +203,14 @@ class FlowProgress:
             return False
         self._written_at, self._is_news = now, False
         return True
+
+
+def _name_of(source: Mapping[str, Any]) -> str:
+    """A source of a progress event: its topics, or as Spark describes it; empty if it has not begun."""
+    topics = sorted({topic for topic, _ in offsets_of(source.get("endOffset"))})
+    if topics:
+        return f"topic {','.join(topics)}"
+    return str(source.get("description") or "") if source.get("endOffset") else ""
 
 
 def offsets_of(given: object) -> Offsets:

@@ -14,13 +14,14 @@ Source: KIP-98 (transactions), KIP-447 (a group's offsets in them).
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from ottla.pipeline.errors import PipelineError
+from ottla.pipeline.late_again import FlowWatermark, LateAgain, late_again
 from ottla.pipeline.mending import Letter, Mend, MendError, mended
 from ottla.pipeline.redriven import MAX_METADATA_BYTES, Redriven
 from ottla.pipeline.rows.dead_letters import DeadLetter, Header, original_headers
@@ -56,6 +57,7 @@ class Fate(Enum):
     SENT_BEFORE = "sent before"
     LEFT = "left by the filters"
     POISON = "left: redriven too often"
+    LATE = "left: it would be late again"
     UNMENDED = "left: not mended"
     HOMELESS = "left: no topic to send it to"
     FOREIGN = "left: no dead letter"
@@ -84,7 +86,8 @@ class Wanted:
 class Plan:
     """One redrive. `to` replaces the topics that the letters came from; `rate` is letters per second; with `keep_time`
     records have the timestamp that they had before they were rejected. `mend` changes the records that are sent, or
-    leaves their letters."""
+    leaves their letters. `flows` are those whose watermarks are known; with `leave_late` letters stay that would be
+    late in one of them."""
 
     letters: str
     wanted: Wanted = Wanted()
@@ -94,6 +97,8 @@ class Plan:
     keep_time: bool = False
     dry_run: bool = False
     mend: Mend | None = None
+    flows: tuple[FlowWatermark, ...] = ()
+    leave_late: bool = False
 
     @property
     def group(self) -> str:
@@ -113,9 +118,12 @@ class Sample:
 @dataclass(slots=True)
 class Account:
     """How far a redrive is. `fates` counts letters by (fate, reason, topic they go to or came from); `samples` are some
-    of a dry run with a function that mends."""
+    of a dry run with a function that mends. `late` counts, of the letters that go back, those that are late again by
+    flow, and `late_letters` each once."""
 
     fates: Counter[tuple[Fate, str, str | None]] = field(default_factory=Counter)
+    late: Counter[LateAgain] = field(default_factory=Counter)
+    late_letters: int = 0
     samples: list[Sample] = field(default_factory=list)
 
     def add(self, fate: Fate, reason: str, topic: str | None, letters: int = 1) -> None:
@@ -144,13 +152,14 @@ class Record:
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """What becomes of one letter, and of which reason and topic it is. `back` is what goes there, if its fate is SENT;
-    without a partition it goes where its key belongs."""
+    without a partition it goes where its key belongs. `late` are the flows in which that is late again."""
 
     fate: Fate
     reason: str = ""
     topic: str | None = None
     partition: int | None = None
     back: Record | None = None
+    late: tuple[LateAgain, ...] = ()
 
 
 def judge(plan: Plan, letter: Record, partitions: Mapping[str, int]) -> Verdict:
@@ -178,6 +187,9 @@ def judge(plan: Plan, letter: Record, partitions: Mapping[str, int]) -> Verdict:
         return Verdict(Fate.UNMENDED, str(problem), topic)
     if whole is None:
         return Verdict(Fate.UNMENDED, said.reason, topic)
+    late = tuple(late_again(said, topic, plan.flows, mended=plan.mend is not None))
+    if late and plan.leave_late:
+        return Verdict(Fate.LATE, said.reason, topic, late=late)
     at_home = topic == said.topic and said.partition is not None and said.partition < partitions[topic]
     keeps_place = at_home and whole.key == letter.key
     back = Record(
@@ -186,7 +198,7 @@ def judge(plan: Plan, letter: Record, partitions: Mapping[str, int]) -> Verdict:
         [*whole.headers, (REDRIVES, str(before + 1).encode())],
         said.timestamp_ms if plan.keep_time else None,
     )
-    return Verdict(Fate.SENT, said.reason, topic, said.partition if keeps_place else None, back)
+    return Verdict(Fate.SENT, said.reason, topic, said.partition if keeps_place else None, back, late)
 
 
 def redrive(
@@ -197,6 +209,11 @@ def redrive(
     `client`: settings of the client library that both clients get. Raises RedriveError, or KafkaException.
     """
     return _Redrive(client, plan, on_progress).run()
+
+
+def foreseen(client: Mapping[str, Any], plan: Plan) -> Account:
+    """What a redrive would do now, without mending and without sending. Raises as `redrive`."""
+    return _Redrive(client, replace(plan, dry_run=True, mend=None), lambda _account: None).run()
 
 
 class _Redrive:
@@ -320,6 +337,9 @@ class _Redrive:
             if verdict.back is not None and self._plan.mend is not None and len(self._account.samples) < _SAMPLES:
                 place = f"{message.topic()}-{message.partition()} at offset {offset}"
                 self._account.samples.append(Sample(place, _record(message), verdict.back))
+        if verdict.fate is Fate.SENT:
+            self._account.late.update(verdict.late)
+            self._account.late_letters += bool(verdict.late)
         redriven.pass_over(offset, sent=verdict.fate is Fate.SENT)
 
     def _send(self, producer: Producer, verdict: Verdict, message: Message) -> None:

@@ -44,6 +44,36 @@ def test_events_add_up() -> None:
     assert found.rate == 0.0
 
 
+def test_an_input_is_idle_if_others_bring_records_for_a_minute_and_it_does_not() -> None:
+    def read(**rows: int) -> dict[str, Any]:
+        sources = [{"numInputRows": each, "endOffset": {topic: {"0": 9}}} for topic, each in rows.items()]
+        return event(sum(rows.values()), sources=sources, stateOperators=[{"numRowsTotal": 1}])
+
+    at = 1_767_225_600.0
+    first = FlowProgress(Figures("joined", at))
+    first.on_batch(read(flights=2, weather=1, airports=0), at + 10)
+    assert first.figures.idle_inputs() == {"topic airports": None}
+    first.on_batch(read(weather=0, flights=4, airports=1), at + 69)  # in another order
+    assert first.figures.idle_inputs() == {}
+    second = FlowProgress(Figures("joined", at + 70))
+    second.go_on_from(Figures(**json.loads(json.dumps(asdict(first.figures)))))
+    second.on_batch(read(flights=0, weather=0), at + 300)
+    assert second.figures.idle_inputs() == {}  # flights has been quiet, too
+    second.on_batch(read(flights=1, weather=0), at + 301)
+    assert second.figures.idle_inputs() == {"topic weather": at + 10}
+    assert second.figures.inputs["topic flights"] == {"records": 7, "last_at": at + 301}
+    second.on_batch(event(1, sources=[{"numInputRows": 1, "endOffset": None, "description": "x"}]), at + 302)
+    assert second.figures.inputs["topic flights"]["records"] == 7
+    second.figures.state_rows = 0  # such as a union, which waits for nobody
+    assert second.figures.idle_inputs() == {}
+
+
+def test_a_flow_that_starts_again_has_the_watermark_that_it_had() -> None:
+    flow = FlowProgress(Figures("copies", 11.0))
+    flow.go_on_from(Figures("copies", 1.0, watermark="2013-01-01T00:00:00.000Z"))
+    assert flow.figures.watermark == "2013-01-01T00:00:00.000Z"
+
+
 def test_rows_that_break_expectations_are_counted_by_view_over_restarts() -> None:
     first = FlowProgress(Figures("copies", 0.0))
     metrics = {"ottla_expectations_clean": {"warn:is large": 2, "drop:has: a name": 0}, "ottla_rejected": {"rows": 1}}

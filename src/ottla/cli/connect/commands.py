@@ -12,7 +12,7 @@ VERBS: Final = {
     "list": ("show", "list_connectors", "List connectors."),
     "status": ("show", "status", "Show how a connector and its tasks do, and how far a snapshot is."),
     "logs": ("show", "logs", "Show what a connector has logged last."),
-    "lag": ("show", "lag", "Show how many records a sink has yet to write."),
+    "lag": ("show", "lag", "Show how many records a sink has yet to write, or bytes a source has yet to read."),
     "plugins": ("show", "plugins", "List the connectors that workers can run, or the settings of one."),
     "pause": ("change", "pause", "Let a connector rest; its tasks keep their places."),
     "resume": ("change", "resume", "Let a paused or stopped connector go on."),

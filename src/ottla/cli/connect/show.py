@@ -1,5 +1,6 @@
 """`ottla connect list`, `status`, `logs`, `lag`, `plugins`."""
 
+import datetime as dt
 import time
 from typing import Any, Final
 
@@ -7,10 +8,11 @@ import click
 
 from ottla.cli.connect.client import Rest, RestRefused, rest_option
 from ottla.cli.terminal import exits
-from ottla.cli.terminal.exits import CommandFailed
-from ottla.cli.terminal.output import Column, Row, cell, columns_of, json_option, on_terminal, print_json, print_rows
+from ottla.cli.terminal.output import Row, cell, columns_of, json_option, on_terminal, print_json, print_rows
 
-_TASKS: Final = (*columns_of("task state worker progress~"), Column("says", "SAYS", long=True))
+_TASKS: Final = columns_of("task state worker progress~ says~ lag last_change idle_since")
+_LAG_EVERY_S: Final = 5.0
+"""Of `status --watch`: the lag is asked of the source, which should have better things to do."""
 
 
 @click.command("list")
@@ -43,7 +45,8 @@ def list_connectors(rest: Rest, as_json: bool) -> None:
 @json_option
 @rest_option
 def status(rest: Rest, name: str, watch: bool, as_json: bool) -> int:
-    """Show the state of the connector NAME and of its tasks, why one failed, and how far a snapshot is.
+    """Show the state of the connector NAME and of its tasks, why one failed, and how far a snapshot is; for a source
+    its lag behind the database's log, when the last change was made that it delivered, and since when it is idle.
 
     Exit code 1 if the connector or one of its tasks has failed.
     """
@@ -52,8 +55,11 @@ def status(rest: Rest, name: str, watch: bool, as_json: bool) -> int:
     while watch:
         _watch(rest, name)
     found, rows = _status(rest, name)
+    behind = _lag(rest, name, found)
+    _add_lag(rows[0], behind)
     if as_json:
-        print_json({**found, "progress": [{"task": row["task"], "progress": row["made"]} for row in rows[1:]]})
+        tasks = [{"task": row["task"], "progress": row["made"], "delivery": row["delivery"]} for row in rows[1:]]
+        print_json({**found, "progress": tasks, "lag": behind})
     else:
         print_rows(rows, _TASKS)
     return exits.FAILED if any(row["state"] == "FAILED" for row in rows) else exits.OK
@@ -65,18 +71,23 @@ def _watch(rest: Rest, name: str) -> None:
     from rich.progress_bar import ProgressBar
     from rich.table import Table
 
+    look_at, behind = 0.0, None
     with Live(console=Console(stderr=False), refresh_per_second=4) as live:
         while True:
-            _, rows = _status(rest, name)
+            found, rows = _status(rest, name)
+            if time.monotonic() >= look_at:
+                behind, look_at = _lag(rest, name, found), time.monotonic() + _LAG_EVERY_S
+            _add_lag(rows[0], behind)
             table = Table(box=None, pad_edge=False)
-            for title in ("TASK", "STATE", "WORKER", "", "", "SAYS"):
+            for title in ("TASK", "STATE", "WORKER", "", "", "LAG", "LAST CHANGE", "SAYS"):
                 table.add_column(title)
             for row in rows:
                 made: Any = row["made"] or {None: (None, None)}
                 for what, (done, total) in made.items():
                     bar = ProgressBar(total=total, completed=done or 0, width=30) if total else ""
                     count = "" if done is None else f"{what}: {done:,}" + (f" of {total:,}" if total else "")
-                    table.add_row(*map(str, (row["task"], row["state"], row["worker"])), bar, count, cell(row["says"]))
+                    first, last = ("task", "state", "worker"), ("lag", "last_change", "says")
+                    table.add_row(*(str(row[each]) for each in first), bar, count, *(cell(row[each]) for each in last))
             live.update(Group(table))
             time.sleep(0.5)
 
@@ -84,7 +95,7 @@ def _watch(rest: Rest, name: str) -> None:
 def _status(rest: Rest, name: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     found = rest.connector(name, "/status")
     try:
-        told = {each["id"]: each["progress"] for each in rest.connector(name, "/progress")}
+        told = {each["id"]: each for each in rest.connector(name, "/progress")}
     except RestRefused:  # a worker of Kafka's own
         told = {}
     rows = [_row("connector", found["connector"], {})]
@@ -92,7 +103,32 @@ def _status(rest: Rest, name: str) -> tuple[dict[str, Any], list[dict[str, Any]]
     return found, rows
 
 
-def _row(task: object, state: dict[str, Any], made: dict[str, Any]) -> dict[str, Any]:
+def _lag(rest: Rest, name: str, found: dict[str, Any]) -> list[dict[str, Any]] | None:
+    """Where a source's parts are in the source's log; None for a sink, which has `ottla connect lag`."""
+    if found["type"] != "source":
+        return None
+    try:
+        rows: list[dict[str, Any]] = rest.connector(name, "/lag")
+        return rows
+    except RestRefused:  # a worker of Kafka's own, or one that cannot read the positions now
+        return None
+
+
+def _add_lag(row: dict[str, Any], behind: list[dict[str, Any]] | None) -> None:
+    """Add the lag of all parts together, and why it is not known, to the connector's row."""
+    known = [each["lag"] for each in behind or () if each["lag"] is not None]
+    wrong = [each["error"] for each in behind or () if each["error"] is not None]
+    row["lag"] = "unknown" if wrong else f"{sum(known):,} bytes" if known else None
+    row["says"] = row["says"] or next(iter(wrong), None)
+
+
+def _time(at_ms: int | None) -> str | None:
+    return None if at_ms is None else dt.datetime.fromtimestamp(at_ms / 1000, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _row(task: object, state: dict[str, Any], reported: dict[str, Any]) -> dict[str, Any]:
+    made: dict[str, Any] = reported.get("progress") or {}
+    delivery: dict[str, Any] = reported.get("delivery") or {}
     counts = [f"{what} {done:,}" + (f" of {total:,}" if total else "") for what, (done, total) in made.items()]
     says = str(state.get("trace") or "").splitlines()
     return {
@@ -101,7 +137,11 @@ def _row(task: object, state: dict[str, Any], made: dict[str, Any]) -> dict[str,
         "worker": state["worker_id"],
         "progress": "; ".join(counts),
         "says": says[0] if says else None,
+        "lag": None,
+        "last_change": _time(delivery.get("changed_at")),
+        "idle_since": _time(delivery.get("idle_since")),
         "made": made,
+        "delivery": delivery or None,
     }
 
 
@@ -127,13 +167,17 @@ def logs(rest: Rest, name: str, lines: int) -> None:
 @json_option
 @rest_option
 def lag(rest: Rest, name: str, as_json: bool) -> None:
-    """Show how many records of each partition the sink NAME has yet to write."""
-    info = rest.connector(name)
-    if info["type"] != "sink":
-        raise CommandFailed(f"{name} is a source: `ottla connect status {name}` shows how far it is")
-    columns = columns_of("topic partition offset# end# lag#")
+    """Show how many records of each partition the sink NAME has yet to write, or where the source NAME is in what it
+    reads, and how many bytes of the database's log it is behind."""
+    is_sink = rest.connector(name)["type"] == "sink"
     rows = rest.connector(name, "/lag")
-    print_rows(rows, columns, as_json=as_json, empty=f"{name} has committed nothing yet")
+    if is_sink or as_json:
+        columns = columns_of("topic partition offset# end# lag#")
+        print_rows(rows, columns, as_json=as_json, empty=f"{name} has committed nothing yet")
+        return
+    parts = [{**row, "part": ", ".join(map(str, row["partition"].values()))} for row in rows]
+    empty = f"{name} has no position whose lag is known: `ottla connect status {name}` shows its last change"
+    print_rows(parts, columns_of("part position end lag=LAG_BYTES# error=SAYS~"), empty=empty)
 
 
 @click.command()

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from ottla.cli.pipeline.options import home_option
-from ottla.cli.pipeline.tables import FLOW_COLUMNS, ago, columns_with_content, flow_rows, last_error
+from ottla.cli.pipeline.tables import FLOW_COLUMNS, ago, columns_with_content, flow_rows, last_error, utc
 from ottla.cli.terminal.output import json_option, on_terminal, print_facts, print_json, print_rows
 from ottla.pipeline import progress
 from ottla.pipeline.run_store import find_run, state_of
@@ -52,5 +52,8 @@ def command(name: str, home: Path, as_json: bool) -> None:
             for name, found in expectations.items():
                 if found["rows"]:
                     click.echo(f"{flow}: {found['rows']:,} rows of {view} break {name!r} ({found['otherwise']})")
+        for given, since in figures[flow].idle_inputs().items() if flow in figures else ():
+            when = "yet" if since is None else f"since {utc(since)}"
+            click.echo(f"{flow}: nothing from {given} {when}; a watermark on it holds back that of the flow")
     rows = flow_rows(record, figures)
     print_rows(rows, columns_with_content(rows) if on_terminal() else FLOW_COLUMNS)

@@ -13,7 +13,7 @@ from typing import Any, Final
 from ottla.connect.errors import ConfigError, ConnectError, Fenced
 from ottla.connect.herder.state import CONNECTOR, LOGGER, RESTART, TARGET_STATE, Target, TaskId
 from ottla.connect.rest.validation import all_definitions, validate
-from ottla.connect.runtime import sink_offsets
+from ottla.connect.runtime import sink_offsets, source_lag
 from ottla.connect.runtime.plugins import UNDEFINED, connector_class, kind_of
 from ottla.connect.runtime.positions import position_value
 from ottla.connect.runtime.statuses import Statuses
@@ -97,10 +97,16 @@ class Operations:
         return {"id": number, **_shown(status)}
 
     def progress(self, name: str) -> list[dict[str, Any]]:
-        """Ottla's own `GET /connectors/NAME/progress`: progress reports of tasks, and their warnings."""
+        """Ottla's own `GET /connectors/NAME/progress`: progress reports of tasks, their warnings, and for a source the
+        last change that it has delivered."""
         self._connector(name)
         return [
-            {"id": n, "progress": dict(each.get("progress") or {}), "warning": each.get("warning")}
+            {
+                "id": n,
+                "progress": dict(each.get("progress") or {}),
+                "warning": each.get("warning"),
+                "delivery": source_lag.delivery(each.get("delivery"), time.time_ns() // 1_000_000),
+            }
             for n, each in self._worker.statuses.tasks(name).items()
         ]
 
@@ -256,9 +262,13 @@ class Operations:
         return {"message": "The offsets for this connector have been reset successfully"}
 
     def lag(self, name: str) -> list[dict[str, Any]]:
-        """Ottla's own `GET /connectors/NAME/lag`: for a sink, how many records of each partition it has not written."""
+        """Ottla's own `GET /connectors/NAME/lag`: for a sink, how many records of each partition it has not written;
+        for a source, how many bytes of its source's log each part is behind."""
         config, _ = self._connector(name)
-        return sink_offsets.lag(name, config, self._worker.environment) if self._kind(config) == "sink" else []
+        if self._kind(config) == "sink":
+            return sink_offsets.lag(name, config, self._worker.environment)
+        self._worker.logs.catch_up("offsets")
+        return source_lag.lag(name, config, self._worker.environment)
 
     # -- loggers -----------------------------------------------------------------------------------------------------
 

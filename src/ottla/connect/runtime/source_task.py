@@ -8,7 +8,8 @@ Source: KIP-618.
 import contextlib
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -25,7 +26,7 @@ from ottla.connect.runtime.handling import Tolerance
 from ottla.connect.runtime.new_topics import NewTopics
 from ottla.connect.runtime.plugins import ConnectorClass
 from ottla.connect.runtime.positions import position_value
-from ottla.connect.runtime.task import BasicContext, Report, Task, WorkerEnvironment
+from ottla.connect.runtime.task import BasicContext, Delivery, Report, Task, WorkerEnvironment
 from ottla.connect.runtime.worker_settings import TRANSACTIONAL
 from ottla.producers import abandon
 
@@ -72,6 +73,9 @@ class SourceTask(Task):
     ) -> None:
         super().__init__(task, config, environment, report)
         self.context: _Context = _Context(task, environment)
+        self.context.delivery = Delivery(_now_ms())
+        self._changed_at: int | None = None
+        """When the last change was made that was sent and is not committed yet."""
         self._on_topic = on_topic
         self._topics: set[str] = set()
         self.committed = 0
@@ -165,8 +169,9 @@ class SourceTask(Task):
                         lifeline.check(writer.client)
                     continue
                 between = False
-                for each in item if together else (item,):
-                    self._take(each, own_part, chain, writer, config)
+                items = item if together else (item,)
+                sent = [each for each in items if self._take(each, own_part, chain, writer, config)]
+                self._note_change(source, sent)
                 last = item[-1] if together and item else item
                 between = isinstance(last, Progress | SourceRecord) and last.position is not None
                 positioned = positioned or any(e.position is not None for e in (item if together else (item,)))
@@ -190,7 +195,9 @@ class SourceTask(Task):
         chain: Chain,
         writer: "Writer",
         config: Mapping[str, str],
-    ) -> None:
+    ) -> bool:
+        """Send a record, and move the position. Returns whether a record was sent: transforms leave some out."""
+        sent = False
         if isinstance(item, SourceRecord):
             encoded = chain.encode(item)
             if encoded is not None:
@@ -198,6 +205,7 @@ class SourceTask(Task):
                     if encoded.topic not in self._topics:
                         self._new_topic(encoded.topic, config)
                     writer.send(encoded)
+                    sent = True
                 except BadRecord as error:
                     self.context.tolerance.handle("KAFKA_PRODUCE", type(writer).__qualname__, error, item)
         elif not isinstance(item, Progress):
@@ -207,12 +215,25 @@ class SourceTask(Task):
             )
         if item.position is not None:
             writer.move(own_part if item.part is None else item.part, item.position)
+        return sent
+
+    def _note_change(self, source: Source[Any], sent: Sequence[SourceRecord]) -> None:
+        """Remember the last change among records that were sent; heartbeats are none."""
+        for each in reversed(sent):
+            changed_at = source.changed_at(each, _now_ms())
+            if changed_at is not None:
+                self._changed_at = changed_at
+                return
 
     def _commit(self, source: Source[Any], writer: "Writer", boundary: "_Boundary") -> None:
         self._check_not_given_up()
         began = time.monotonic()
         safe = writer.commit()
         boundary.committed(time.monotonic() - began)
+        delivery = self.context.delivery
+        if self._changed_at is not None and delivery is not None:
+            self.context.delivery = replace(delivery, delivered_at=_now_ms(), changed_at=self._changed_at)
+            self._changed_at = None
         for part, position in safe:
             source.committed(part, position)
         self.committed += 1
@@ -513,6 +534,10 @@ class PlainWriter(_Positioned):
     def _delivered(self, error: KafkaError | None, _message: Message) -> None:
         if error is not None and self._failure is None:
             self._failure = error
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _translated(error: KafkaError, about: str = "") -> ConnectError:

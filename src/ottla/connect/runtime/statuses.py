@@ -1,7 +1,8 @@
 """Statuses of connectors and tasks, and the topics they use: the log `status`, in Kafka Connect's format.
 
     status-connector-NAME             {"state", "trace", "worker_id", "generation", "version"}
-    status-task-NAME-N                the same; Ottla adds "progress": {what: [done, total]} and "warning"
+    status-task-NAME-N                the same; Ottla adds "progress": {what: [done, total]}, "warning", and for
+                                      sources "delivery": {"started_at", "delivered_at", "changed_at"}
     status-topic-TOPIC:connector-NAME {"topic": {"name", "connector", "task", "discoverTimestamp"}}
 
 Source: `KafkaStatusBackingStore`; KIP-558.

@@ -57,6 +57,25 @@ Report = Callable[[TaskId, str, str | None], None]
 """Called with the task, its new state and, if it failed, why: the `trace` of Kafka Connect, here a sentence."""
 
 
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """The last change that a source's task has delivered, in milliseconds since 1970.
+
+    started_at: of the task. delivered_at: of the transaction, or flush, that made it durable; changed_at: of the change
+    itself (`Source.changed_at`). Both are None while the task has delivered nothing.
+    """
+
+    started_at: int
+    delivered_at: int | None = None
+    changed_at: int | None = None
+
+    def reported(self, before: Mapping[str, Any] | None) -> dict[str, int | None]:
+        """For the status. `before`: what the task's status had; a task that has delivered nothing yet keeps it."""
+        if self.delivered_at is None and before is not None and before.get("delivered_at") is not None:
+            return {**before, "started_at": self.started_at}
+        return {"started_at": self.started_at, "delivered_at": self.delivered_at, "changed_at": self.changed_at}
+
+
 class BasicContext:
     """The part of a context that sources and sinks share; also that of `tasks` and `check`."""
 
@@ -68,6 +87,8 @@ class BasicContext:
         self.made: dict[str, tuple[int, int | None]] = {}
         """The reports by `progress`."""
         self.warning: str | None = None
+        self.delivery: Delivery | None = None
+        """Of a source's task."""
 
     @property
     def stopping(self) -> bool:

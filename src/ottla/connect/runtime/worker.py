@@ -49,7 +49,15 @@ from ottla.connect.runtime.secrets import Secrets
 from ottla.connect.runtime.sink_task import SinkTask
 from ottla.connect.runtime.source_task import SourceTask
 from ottla.connect.runtime.statuses import Statuses, status_value
-from ottla.connect.runtime.task import CONNECTOR_LOG, BasicContext, Task, WorkerEnvironment, sentence_of, traced
+from ottla.connect.runtime.task import (
+    CONNECTOR_LOG,
+    BasicContext,
+    Delivery,
+    Task,
+    WorkerEnvironment,
+    sentence_of,
+    traced,
+)
 from ottla.connect.runtime.threads import in_thread
 from ottla.connect.runtime.used_topics import UsedTopics
 from ottla.connect.runtime.worker_settings import TRANSACTIONAL, client_settings, worker_settings
@@ -57,6 +65,11 @@ from ottla.connect.runtime.worker_settings import TRANSACTIONAL, client_settings
 log = logging.getLogger(__name__)
 
 _TICK_S: Final = 1.0
+_DELIVERY_EVERY_MS: Final = 2_000
+"""Minimum time between two statuses that differ in the last delivery alone: a busy source always has a new one."""
+_Shown = tuple[Mapping[str, tuple[int, int | None]], str | None, Delivery | None]
+"""Of a running task's status: progress, warning and delivery."""
+_NOTHING: Final[_Shown] = ({}, None, None)
 _PLAN_AGAIN_S: Final = 10.0
 """How long after a failure a connector is asked for its tasks again."""
 _PLANNING_S: Final = 30.0
@@ -104,7 +117,7 @@ class Worker:
         self._peers = Peers(self.changed)
         self._tasks: dict[TaskId, tuple[Task, object]] = {}
         self._failed: dict[TaskId, object] = {}
-        self._written: dict[TaskId, object] = {}
+        self._written: dict[TaskId, _Shown] = {}
         self.used_topics = UsedTopics(self.logs, self.statuses, is_tracking=self.settings.topic_tracking_enable)
         self._restarts: collections.deque[Restart | TaskId] = collections.deque()
         self._plans: dict[str, _Plan] = {}
@@ -597,6 +610,8 @@ class Worker:
         running = self._tasks.get(task)
         context = None if running is None else running[0].context
         warning = None if context is None else context.warning
+        delivery = None if context is None else context.delivery
+        before = None if known is None else known.get("delivery")
         value = status_value(
             state,
             self.address,
@@ -605,18 +620,27 @@ class Worker:
             version=self._version(task.connector),
             progress=None if context is None else {what: list(count) for what, count in context.made.items()},
             warning=None if warning is None else self.secrets.clean(warning),
+            delivery=before if delivery is None else delivery.reported(before),
         )
         Statuses.put_task(self.logs, task, value)
+
+    def _shown_delivery(self, task: TaskId, delivery: Delivery | None) -> Delivery | None:
+        """The delivery that a status is to have now: a busy source delivers many times a second."""
+        _, _, shown = self._written.get(task, _NOTHING)
+        if shown is None or shown.delivered_at is None:
+            return delivery
+        return delivery if time.time_ns() // 1_000_000 - shown.delivered_at >= _DELIVERY_EVERY_MS else shown
 
     def _report_progress(self) -> None:
         if time.monotonic() - self._told_at < _TICK_S:  # a report wakes this thread when it has been read
             return
         self._told_at = time.monotonic()
         for task, (running, _) in list(self._tasks.items()):
-            now = (running.context.made, running.context.warning)
+            context = running.context
+            now = (context.made, context.warning, self._shown_delivery(task, context.delivery))
             status = self.statuses.task(task)
             # a worker that was away reports that of a task it had, although another one runs it by now
             is_hidden = status is not None and status.get("state") == "UNASSIGNED"
-            if running.alive and (is_hidden or self._written.get(task, ({}, None)) != now):
+            if running.alive and (is_hidden or self._written.get(task, _NOTHING) != now):
                 self._written[task] = now
                 running.tell_again()

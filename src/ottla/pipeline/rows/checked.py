@@ -8,6 +8,7 @@ is not is judged no further, so that a condition may rely on those before it. Wh
 Spark computes a filter's condition below it and once more above: the first is cheap, the second asked of few.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -17,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
 from ottla.pipeline import names
 from ottla.pipeline.errors import JobError
 from ottla.pipeline.progress import EXPECTATIONS, expectation_label
-from ottla.pipeline.rows import dead_letters
+from ottla.pipeline.rows import dead_letters, references
 
 WARN: Final = "warn"
 DROP: Final = "drop"
@@ -34,6 +35,8 @@ _IS_WELL: Final = "__ottla_is_well"
 _REASON: Final = "__ottla_reason"
 _BREAKS: Final = "__ottla_breaks_"
 """Begins the name of a column: does the row break the expectation whose number follows?"""
+
+_IS_THERE: Final = "__ottla_is_referred_to"
 
 _HEADERS_TYPE: Final = "array<struct<key: string, value: binary>>"
 _SOURCE_FIELDS: Final = {
@@ -68,6 +71,11 @@ class Checked:
     _all: DataFrame
     _expectations: tuple[_Expectation, ...] = ()
     _view: str = ""
+    _judged_alone: DataFrame | None = None
+    """The same rows for verdicts, without lookups in tables, once they differ from `_all`: the query for dead letters
+    looks at another time, and what it writes has to depend on the row alone."""
+    may_reject: bool = True
+    """False: no decoder, check or expectation rejects a row of these."""
 
     @property
     def rows(self) -> DataFrame:
@@ -102,7 +110,7 @@ class Checked:
             lambda header: header["value"].isNotNull(),
         )
         before = F.coalesce(F.col(f"{_SOURCE}.headers"), F.array().cast(_HEADERS_TYPE))
-        return self._all.where(~F.col(_IS_WELL)).select(
+        return self._for_verdicts.where(~F.col(_IS_WELL)).select(
             F.col(f"{_SOURCE}.key").alias("key"),
             F.col(f"{_SOURCE}.value").alias("value"),
             F.concat(before, said).alias("headers"),
@@ -111,7 +119,7 @@ class Checked:
     @property
     def verdict(self) -> DataFrame:
         """Only a verdict on each row."""
-        return self._all.select(_IS_WELL)
+        return self._for_verdicts.select(_IS_WELL)
 
     def passed_or_fail(self, what: str) -> DataFrame:
         """All rows; a rejected one fails the query, with the reason. For outputs without dead letters."""
@@ -133,7 +141,7 @@ class Checked:
             _REASON: F.when(F.col(_IS_WELL), F.lit(f"check failed: {name}")).otherwise(F.col(_REASON)),
             _IS_WELL: F.col(_IS_WELL) & holds,
         }
-        return replace(self, _all=self._all.withColumns(columns))
+        return replace(self._with(lambda rows: rows.withColumns(columns)), may_reject=True)
 
     def expect(self, name: str, condition: Column, otherwise: str = WARN) -> "Checked":
         """Count the rows for which the condition is false or null, per flow that reads them. `otherwise`: such a row
@@ -142,39 +150,83 @@ class Checked:
 
         Raises JobError for another `otherwise`, and for a name that was given before.
         """
+        expectation = self._expectation(name, otherwise)
+        breaks = self._still_judged() & ~F.coalesce(condition, F.lit(False))
+        alone = None if self._judged_alone is None else self._judged_alone.withColumn(expectation.breaks, breaks)
+        return self._expecting(expectation, self._all.withColumn(expectation.breaks, breaks), alone)
+
+    def expect_in(
+        self, name: str, columns: references.References, table: DataFrame, otherwise: str = WARN
+    ) -> "Checked":
+        """Count the rows that refer to a row which the table does not have, and treat them as `expect` does.
+
+        `columns` refer to the table's of the same names, together; a mapping names others: `{"customer": "id"}`. A
+        reference of which a part is null refers to nothing and breaks nothing; use `expect` for those. The table may
+        have several rows with the same values. Each micro-batch looks at a `table(...)` as it is then.
+
+        `otherwise="quarantine"` is for tables that do not change: a job is refused where one that follows its topic
+        decides about dead letters. Raises JobError as `expect`, for columns that are missing or cannot be compared, and
+        for a table that is a stream.
+        """
+        expectation = self._expectation(name, otherwise)
+        breaks = self._still_judged() & ~F.col(_IS_THERE)
+
+        def looked_up(rows: DataFrame) -> DataFrame:
+            found = references.with_reference(rows, columns, table, into=_IS_THERE, what=f"the expectation {name!r}")
+            return found.withColumn(expectation.breaks, breaks).drop(_IS_THERE)
+
+        if otherwise == QUARANTINE:
+            alone = None if self._judged_alone is None else looked_up(self._judged_alone)
+        else:
+            alone = self._for_verdicts.withColumn(expectation.breaks, F.lit(False))
+        return self._expecting(expectation, looked_up(self._all), alone)
+
+    def _expectation(self, name: str, otherwise: str) -> _Expectation:
+        """The next one. Raises JobError."""
         if otherwise not in LEVELS:
             hint = names.did_you_mean(otherwise, LEVELS, otherwise=f"; there are {', '.join(LEVELS)}")
             raise JobError(f"the expectation {name!r} cannot have otherwise={otherwise!r}{hint}")
         if any(each.name == name for each in self._expectations):
             raise JobError(f"there are two expectations {name!r}: each needs a name of its own")
-        expectation = _Expectation(name, otherwise, f"{_BREAKS}{len(self._expectations)}")
+        return _Expectation(name, otherwise, f"{_BREAKS}{len(self._expectations)}")
+
+    def _still_judged(self) -> Column:
+        """Whether a row has been neither rejected nor left out by an expectation."""
         judged = F.col(_IS_WELL)
         for each in self._expectations:
             if each.otherwise == DROP:
                 judged &= ~F.col(each.breaks)
-        breaks = judged & ~F.coalesce(condition, F.lit(False))
-        expecting = replace(
-            self,
-            _all=self._all.withColumn(expectation.breaks, breaks),
-            _expectations=(*self._expectations, expectation),
-        )
-        return expecting.check(name, ~F.col(expectation.breaks)) if otherwise == QUARANTINE else expecting
+        return judged
+
+    def _expecting(self, expectation: _Expectation, rows: DataFrame, alone: DataFrame | None) -> "Checked":
+        """With one more expectation, whose column these rows have."""
+        expectations = (*self._expectations, expectation)
+        more = replace(self, _all=rows, _judged_alone=alone, _expectations=expectations)
+        return more.check(expectation.name, ~F.col(expectation.breaks)) if expectation.otherwise == QUARANTINE else more
 
     def with_columns(self, **columns: Column) -> "Checked":
         """More columns, or others in place of those of the same name, by name."""
-        return replace(self, _all=self._all.withColumns(columns))
+        return self._with(lambda rows: rows.withColumns(columns))
 
     def select(self, *columns: Column | str) -> "Checked":
         """Other columns in place of all. Rejected rows keep what they are rejected with."""
-        return replace(self, _all=self._all.select(*columns, *self._internal()))
+        return self._with(lambda rows: rows.select(*columns, *self._internal()))
 
     def keep_source(self) -> "Checked":
         """With the column `source`, by which later views know the record that a row came from (see `checked`)."""
-        return replace(self, _all=self._all.withColumn(SOURCE, F.col(_SOURCE)))
+        return self._with(lambda rows: rows.withColumn(SOURCE, F.col(_SOURCE)))
 
     def of_view(self, view: str) -> "Checked":
         """The same as rows of the view or flow of this name, which its counts then have."""
         return replace(self, _view=view)
+
+    @property
+    def _for_verdicts(self) -> DataFrame:
+        return self._all if self._judged_alone is None else self._judged_alone
+
+    def _with(self, change: Callable[[DataFrame], DataFrame]) -> "Checked":
+        alone = None if self._judged_alone is None else change(self._judged_alone)
+        return replace(self, _all=change(self._all), _judged_alone=alone)
 
     def _internal(self) -> tuple[str, ...]:
         return _SOURCE, _IS_WELL, _REASON, *(each.breaks for each in self._expectations)
@@ -187,7 +239,8 @@ def checked(frame: DataFrame) -> Checked:
     - a column `source`, which `keep_source` has added: the record that the row was made of;
     - neither, as with rows from files: the row as JSON in `value`; there is no source to name.
     """
-    return decoded(frame, "*", source=source_of(frame), is_well=F.lit(True), reason=F.lit(None).cast("string"))
+    none = F.lit(None).cast("string")
+    return replace(decoded(frame, "*", source=source_of(frame), is_well=F.lit(True), reason=none), may_reject=False)
 
 
 def decoded(frame: DataFrame, *columns: Column | str, source: Column, is_well: Column, reason: Column) -> Checked:

@@ -8,13 +8,15 @@ query knows which, so it is declared with the watermark.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
 
 CLOSES: Final = "__ottla_closes"
+_NUMBER: Final = "ottla.watched"
+"""In the metadata of a column with a watermark, while its flow is rebuilt for its late rows: the place in the list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +48,34 @@ def watermark(
 
     Say what the rows are aggregated by: `window`, the arguments of Spark's `window` (`"1 hour"`, or `("1 hour",
     "10 minutes")` for windows that overlap), or the gap of its `session_window`; neither for joins, for deduplication
-    and for state of one's own, where the event time itself decides.
+    and for state of one's own, where the event time itself decides. A `drop_duplicates` behind it needs nothing said:
+    it is known to decide by the event time.
     """
     watched = _watched.get()
-    if watched is not None:
-        watched.append(Watched(rows, column, (window,) if isinstance(window, str) else tuple(window), session))
-    return rows.withWatermark(column, delay)
+    marked = rows.withWatermark(column, delay)
+    if watched is None:
+        return marked
+    watched.append(Watched(rows, column, (window,) if isinstance(window, str) else tuple(window), session))
+    column = named(marked, column)
+    metadata = marked.select(column).schema.fields[0].metadata
+    return marked.withMetadata(column, {**metadata, _NUMBER: len(watched) - 1})
+
+
+def named(rows: DataFrame, column: str) -> str:
+    """A column as the rows spell it: `withMetadata` gives it the name that it is called by."""
+    alike = [each for each in rows.columns if each.lower() == column.lower()]
+    return column if column in alike or len(alike) != 1 else alike[0]
+
+
+def closes_by_its_time(rows: DataFrame, column: str) -> bool:
+    """Note that an operator comes now that drops rows by their own time, whatever `watermark` was given for those
+    behind it: the first operator decides which rows are late. Returns whether the rows have such a watermark."""
+    watched = _watched.get()
+    number = rows.select(column).schema.fields[0].metadata.get(_NUMBER)
+    if watched is None or number is None:
+        return False
+    watched[number] = replace(watched[number], window=(), session=None)
+    return True
 
 
 @contextmanager

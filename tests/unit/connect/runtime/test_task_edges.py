@@ -166,7 +166,7 @@ def run(
                 task.stop()
             yield item
 
-    source: Any = SimpleNamespace(part=dict, read=read, committed=lambda *_: None)
+    source: Any = SimpleNamespace(part=dict, read=read, committed=lambda *_: None, changed_at=lambda *_: None)
     chain: Any = SimpleNamespace(encode=lambda each: each)
     writer = Transactions()
     task._topics.add("t")
@@ -352,7 +352,7 @@ def test_a_warning_of_a_connector_has_no_secrets(monkeypatch: pytest.MonkeyPatch
     worker.state, worker._version = SimpleNamespace(assignment=SimpleNamespace(generation=1)), lambda _: None
     worker.secrets = Secrets({"PASSWORD": "correct horse"})
     worker.secrets.resolve({"password": "${env:PASSWORD}"})
-    context = SimpleNamespace(made={}, warning="no answer from https://me:correct horse@there")
+    context = SimpleNamespace(made={}, warning="no answer from https://me:correct horse@there", delivery=None)
     worker._tasks = {TASK: (SimpleNamespace(context=context), None)}
     worker._report_status(TASK, "RUNNING", None)
     assert "correct horse" not in str(told)

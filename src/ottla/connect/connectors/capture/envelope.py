@@ -315,6 +315,14 @@ def context_headers(server: str, connector: str) -> tuple[Header, ...]:
     return tuple(Header(f"__debezium.context.{name}", text, STRING) for name, text in facts)
 
 
+def changed_at(record: SourceRecord) -> int | None:
+    """When the change of an envelope was made, in milliseconds since 1970; None: the record has none (a tombstone, a
+    heartbeat, a record about a transaction)."""
+    value = record.value
+    source = value.get("source") if isinstance(value, Mapping) else None
+    return source.get("ts_ms") if isinstance(source, Mapping) else None
+
+
 def heartbeat(topic: str, server: str, now_ms: int, position: Mapping[str, Any]) -> SourceRecord:
     """A heartbeat record, which moves the connector's position while no captured table changes."""
     return SourceRecord(

@@ -13,7 +13,7 @@ from typing import Any, Final
 from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.event import FormatDescriptionEvent
 
-from ottla.connect.api import ConnectError, Position, Retriable
+from ottla.connect.api import ConnectError, Position, Retriable, SourceLag
 from ottla.connect.connectors.mysql.session import code_of, connection_settings, explained, rows
 from ottla.connect.connectors.mysql.settings import MysqlSettings
 
@@ -28,6 +28,24 @@ class Binlog:
 
     server: str
     files: Mapping[str, int]
+
+    def lag(self, position: Position, settings: MysqlSettings) -> SourceLag:
+        """How far a position is behind the end. Raises ConnectError if it is in none of these files."""
+        file, pos = position["file"], position["pos"]
+        where = f"the server at {settings.database_hostname}:{settings.database_port}"
+        if position.get("server", self.server) != self.server:
+            raise ConnectError(
+                f"{where} is server {self.server}, and the position is one of server {position['server']}: how far the "
+                "connector is behind cannot be said in bytes"
+            )
+        names = list(self.files)
+        if file not in self.files or pos > self.files[file]:
+            raise ConnectError(
+                f"{where} has no {pos} in {file}: its binlog was purged or reset, or it is another server"
+            )
+        later = sum(self.files[name] for name in names[names.index(file) + 1 :])
+        end = f"{names[-1]}:{self.files[names[-1]]}"
+        return SourceLag(f"{file}:{pos}", end, max(0, self.files[file] - pos) + later)
 
 
 def identify(connection: Any, kind: str) -> Binlog:

@@ -21,10 +21,11 @@ from ottla.connect.api import (
     Retriable,
     Source,
     SourceContext,
+    SourceLag,
     SourceRecord,
     Yielded,
 )
-from ottla.connect.connectors.capture.envelope import READ, TableEvents, heartbeat
+from ottla.connect.connectors.capture.envelope import READ, TableEvents, changed_at, heartbeat
 from ottla.connect.connectors.capture.snapshots import mark, nothing_fits, table_batches, without_last
 from ottla.connect.connectors.capture.transactions import Transactions
 from ottla.connect.connectors.mysql.catalog import Catalog
@@ -91,6 +92,18 @@ class MysqlSource(Source[MysqlSettings]):
             if settings.signal_data_collection:
                 SignalTable(settings, connection).check(catalog)
 
+    @classmethod
+    def lag(cls, settings: MysqlSettings, part: Part, position: Position, context: Context) -> SourceLag | None:
+        """Binlog between the position and the server's end."""
+        if part != {"server": settings.topic_prefix} or "file" not in position:
+            return None
+        with closing(connect(settings)) as connection:
+            return identify(connection, _kind(connection)).lag(position, settings)
+
+    def changed_at(self, record: SourceRecord, now_ms: int) -> int | None:
+        """When the server wrote it to its binlog."""
+        return changed_at(record)
+
     def part(self) -> Part:
         return {"server": self.settings.topic_prefix}
 
@@ -98,7 +111,7 @@ class MysqlSource(Source[MysqlSettings]):
         settings = self.settings
         with closing(connect(settings)) as connection:
             check_server(connection)
-            kind = "mariadb" if "mariadb" in str(rows(connection, "SELECT VERSION()")[0][0]).lower() else "mysql"
+            kind = _kind(connection)
             catalog = Catalog(connection, settings, kind)
             binlog = identify(connection, kind)
             start = self._go_on_from(connection, kind, binlog, position)
@@ -333,6 +346,10 @@ class MysqlSource(Source[MysqlSettings]):
             return False
         finally:
             sock.setblocking(True)
+
+
+def _kind(connection: Any) -> str:
+    return "mariadb" if "mariadb" in str(rows(connection, "SELECT VERSION()")[0][0]).lower() else "mysql"
 
 
 def _next(stream: Any) -> Any:

@@ -176,6 +176,26 @@ def check_same(system: System, found: SlotState | None, settings: PostgresSettin
         )
 
 
+def end_of_wal(connection: PostgresConnection, settings: PostgresSettings, position: Position) -> int:
+    """Where the server's WAL ends. Raises ConnectError if `position` is of another server, Retriable for a standby."""
+    check_server(connection)
+    identifier, end = rows(
+        connection, "SELECT system_identifier::text, pg_current_wal_flush_lsn()::text FROM pg_control_system()"
+    )[0]
+    where = f"PostgreSQL at {settings.database_hostname}:{settings.database_port}"
+    if position.get("system") not in (None, identifier):
+        raise ConnectError(
+            f"{where} is another system ({identifier}) than that of the position ({position['system']}): how far the "
+            "connector is behind cannot be said"
+        )
+    if lsn_number(end) < position["lsn"]:
+        raise ConnectError(
+            f"{where} has WAL up to {end} only, and the position is {lsn_text(position['lsn'])}: the server was "
+            "restored, or is another one"
+        )
+    return lsn_number(end)
+
+
 def check_goes_on(found: SlotState | None, settings: PostgresSettings, position: Position) -> None:
     """Raises ConnectError if changes after `position` are no longer to be had."""
     lsn = position["lsn"]

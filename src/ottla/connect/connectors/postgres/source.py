@@ -18,10 +18,11 @@ from ottla.connect.api import (
     Retriable,
     Source,
     SourceContext,
+    SourceLag,
     SourceRecord,
     Yielded,
 )
-from ottla.connect.connectors.capture.envelope import heartbeat
+from ottla.connect.connectors.capture.envelope import changed_at, heartbeat
 from ottla.connect.connectors.capture.snapshots import nothing_fits
 from ottla.connect.connectors.capture.transactions import Transactions
 from ottla.connect.connectors.postgres import slot
@@ -29,7 +30,7 @@ from ottla.connect.connectors.postgres.catalog import Catalog
 from ottla.connect.connectors.postgres.decoding.changes import SOURCE, Changes
 from ottla.connect.connectors.postgres.decoding.pgoutput import UndecodableError, decode
 from ottla.connect.connectors.postgres.messages import Messages
-from ottla.connect.connectors.postgres.session import SYSTEM_CERTIFICATES, connect, explained, rows
+from ottla.connect.connectors.postgres.session import SYSTEM_CERTIFICATES, connect, explained, lsn_text, rows
 from ottla.connect.connectors.postgres.settings import PostgresSettings
 from ottla.connect.connectors.postgres.signals import Signals
 from ottla.connect.connectors.postgres.snapshot import Snapshot
@@ -82,6 +83,19 @@ class PostgresSource(Source[PostgresSettings]):
             _check_tables(settings, catalog)
             slot.state(connection, settings)
         connect(settings, "ottla check", replication=True).close()
+
+    @classmethod
+    def lag(cls, settings: PostgresSettings, part: Part, position: Position, context: Context) -> SourceLag | None:
+        """WAL between the position and the server's end."""
+        if part != {"server": settings.topic_prefix} or "snapshot" in position:
+            return None
+        with closing(connect(settings, "ottla lag")) as connection:
+            end = slot.end_of_wal(connection, settings, position)
+        return SourceLag(lsn_text(position["lsn"]), lsn_text(end), end - position["lsn"])
+
+    def changed_at(self, record: SourceRecord, now_ms: int) -> int | None:
+        """When it was committed."""
+        return changed_at(record)
 
     def part(self) -> Part:
         return {"server": self.settings.topic_prefix}

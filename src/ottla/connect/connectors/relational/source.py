@@ -18,6 +18,7 @@ from ottla.connect.api import (
     Schema,
     Source,
     SourceContext,
+    SourceLag,
     SourceRecord,
     Yielded,
 )
@@ -97,6 +98,15 @@ class RelationalSource(Source[SourceSettings]):
         found.dispose()
         shares = [names[number::max_tasks] for number in range(min(max_tasks, len(names)))]
         return [{"table.whitelist": ",".join(share), "table.blacklist": ""} for share in shares]
+
+    @classmethod
+    def lag(cls, settings: SourceSettings, part: Part, position: Position, context: Context) -> SourceLag | None:
+        """The last row that was read; tables have no log whose end it could be behind."""
+        if ("query" in part) != bool(settings.query):
+            return None
+        if settings.table_whitelist and "table" in part and part["table"] not in settings.table_whitelist:
+            return None
+        return SourceLag(", ".join(f"{name} {value}" for name, value in position.items()))
 
     def read(self, position: Position | None) -> Iterator[Yielded]:
         self._engine = engine(self.settings)
