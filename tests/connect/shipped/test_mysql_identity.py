@@ -8,7 +8,7 @@ import pytest
 from ottla.connect.api import ConnectError
 from ottla.connect.connectors.mysql.source import MysqlSource
 from tests.connect.shipped.mysql_database import SERVERS, Database, ops, started
-from tests.support.connect_tasks import running
+from tests.support.connect_tasks import TaskContext, running
 from tests.support.eventually import eventually
 from tests.support.mariadb import PASSWORD, USER, MariaDb
 
@@ -43,6 +43,27 @@ def read(database: Database, count: int) -> dict[str, Any]:
 
 def old(position: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in position.items() if name not in ("server", "created")}
+
+
+def test_a_positions_lag_is_the_binlog_behind_it(database: Database) -> None:
+    position = read(database, 2)
+    settings: Any = MysqlSource.settings_model(**database.config())
+    part = {"server": "shop"}
+    before = MysqlSource.lag(settings, part, position, TaskContext())
+    assert before is not None
+    assert before.position == f"{position['file']}:{position['pos']}"
+    assert before.bytes is not None
+    database.run("CREATE TABLE big (note TEXT)", "FLUSH BINARY LOGS")
+    database.run(f"INSERT INTO big VALUES ('{'x' * 50_000}')")
+
+    after = MysqlSource.lag(settings, part, position, TaskContext())
+
+    assert after is not None
+    assert after.bytes is not None
+    assert 50_000 < after.bytes - before.bytes < 200_000  # over the end of a file; MariaDB logs the statement, too
+    assert after.end != before.end
+    assert MysqlSource.lag(settings, {"server": "other"}, position, TaskContext()) is None
+    assert MysqlSource.lag(settings, part, {"snapshot": True}, TaskContext()) is None
 
 
 def test_a_position_says_whose_binlog_it_is_in_and_when_its_file_was_begun(database: Database) -> None:
