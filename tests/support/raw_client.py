@@ -8,7 +8,7 @@ from ottla.errors import ErrorCode
 from ottla.protocol.framing import decode_response, encode_request
 from ottla.protocol.schema import Message, Struct, fields_of
 
-TIMEOUT_S: Final = 20.0
+TIMEOUT_S: Final = 60.0
 
 
 class ClosedError(Exception):
