@@ -81,8 +81,8 @@ class History:
         shape = replace(self.table, topic=replace(self.table.topic, starting="earliest")).described(context)
         if not shape.has_key:
             raise JobError(
-                f"{self}: the captured table has no primary key: its records have no key, so that the versions of a "
-                "row cannot be told from those of others. Give the table a primary key, or name columns that identify "
+                f"{self}: the captured table has no primary key: its records have no key, so that nobody "
+                "knows which versions are of one row. Give the table a primary key, or name columns that identify "
                 "its rows in the connector's message.key.columns, and capture it anew"
             )
         key = self.keys or shape.key
