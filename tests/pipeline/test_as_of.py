@@ -191,6 +191,13 @@ def test_topics_and_tables_that_have_no_history_are_refused(
     with pytest.raises(JobError, match="cannot be asked"):
         history("no-such-topic").load(context)
     customers.put(0, 1, "a")
+    customers.drop(1, 1)
+    by_name = history(customers.source.name, keys="name").load(context)
+    named = asked(spark, (1, 2)).withColumn("name", F.lit("a"))
+    with pytest.raises(
+        PySparkException, match="is no change that it can keep: it has no 'name', which is part of the key"
+    ):
+        as_of(named, by_name, on="name", at="at", columns=["id"]).collect()
     with pytest.raises(JobError, match="its key has the column 'nr', and the table has: id, name, since"):
         history(customers.source.name, keys="nr").load(context)
     versions = history(customers.source.name).load(context)

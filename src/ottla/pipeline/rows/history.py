@@ -10,6 +10,7 @@ each micro-batch nor are rows shuffled.
 """
 
 import hashlib
+import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -41,7 +42,7 @@ from ottla.pipeline.context import RunContext
 from ottla.pipeline.durations import microseconds
 from ottla.pipeline.errors import JobError
 from ottla.pipeline.inputs import GROUP, as_text, topic
-from ottla.pipeline.rows.captured import Captured
+from ottla.pipeline.rows.captured import Captured, TableShape
 from ottla.pipeline.rows.change_events import event_schema
 from ottla.pipeline.rows.version_reader import ROW, STATUS, VersionSource, answer
 from ottla.pipeline.rows.version_store import STATUSES
@@ -49,6 +50,8 @@ from ottla.spark.options import ReadOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
+
+log = logging.getLogger(__name__)
 
 _HISTORIES: Final = "history"
 """The directory below a run's home."""
@@ -78,26 +81,8 @@ class History:
         """What `as_of` takes. Raises JobError for a topic that does not show the table, or loses its changes."""
         name = self.table.topic.name
         self._check_keeps_all(context)
-        shape = replace(self.table, topic=replace(self.table.topic, starting="earliest")).described(context)
-        if not shape.has_key:
-            raise JobError(
-                f"{self}: the captured table has no primary key: its records have no key, so that the versions of a "
-                "row cannot be told from those of others. Give the table a primary key, or name columns that identify "
-                "its rows in the connector's message.key.columns, and capture it anew"
-            )
-        key = self.keys or shape.key
-        if not key:
-            raise JobError(
-                f"{self}: the key of the table is not known from the records' keys: name it, as in keys='id'"
-            )
-        for each in key:
-            if each not in shape.columns.names:
-                raise JobError(
-                    f"{self}: its key has the column {each!r}, and the table has: {', '.join(shape.columns.names)}"
-                )
-            if not isinstance(shape.columns[each].dataType, _KEY_TYPES):
-                kind = shape.columns[each].dataType.simpleString()
-                raise JobError(f"{self}: rows cannot be looked up by {each!r}, which is {kind}")
+        shape = self.table.described(context)
+        key = self._key(shape)
         try:
             event_schema(shape.columns)
         except ValueError as error:
@@ -118,7 +103,7 @@ class History:
             directory=str(directory),
             options=tuple(sorted(reading.items())),
             columns=shape.columns.json(),
-            key=tuple(key),
+            key=key,
             delay_us=self.delay_us,
             depth_us=self.depth_us,
             ends=tuple((partition.number, end) for partition, end in sorted(shape.ends.items())),
@@ -126,11 +111,35 @@ class History:
         )
         return Versions(source, shape.columns)
 
+    def _key(self, shape: TableShape) -> tuple[str, ...]:
+        """The columns that identify a row. Raises JobError."""
+        if not shape.has_key:
+            raise JobError(
+                f"{self}: the captured table has no primary key: its records have no key, so that nobody "
+                "knows which versions are of one row. Give the table a primary key, or name columns that identify "
+                "its rows in the connector's message.key.columns, and capture it anew"
+            )
+        key = self.keys or shape.key
+        if not key:
+            raise JobError(
+                f"{self}: the key of the table is not known from the records' keys: name it, as in keys='id'"
+            )
+        for each in key:
+            if each not in shape.columns.names:
+                raise JobError(
+                    f"{self}: its key has the column {each!r}, and the table has: {', '.join(shape.columns.names)}"
+                )
+            if not isinstance(shape.columns[each].dataType, _KEY_TYPES):
+                kind = shape.columns[each].dataType.simpleString()
+                raise JobError(f"{self}: rows cannot be looked up by {each!r}, which is {kind}")
+        return key
+
     def _check_keeps_all(self, context: RunContext) -> None:
         """Raises JobError for a topic that is compacted, or whose settings cannot be read."""
         name = context.renamed(self.table.topic.name)
         options = ReadOptions.parse({**context.connection(), "subscribe": name}, streaming=False)
-        admin = AdminClient(dict(options.client))
+        configuration: dict[str, Any] = {**dict(options.client), "logger": log}
+        admin = AdminClient(configuration)
         resource = ConfigResource(ConfigResource.Type.TOPIC, name)
         try:
             (answer,) = admin.describe_configs([resource], request_timeout=_ANSWER_WITHIN_S).values()

@@ -1,7 +1,7 @@
 """PURE: keys of rows as 64 bits each, a whole column at a time.
 
-Whole numbers, dates and times come out different if they are. Texts and several columns are almost certain to: whoever
-looks a key up by its hash compares the key, too. The hash of a text is that of a polynomial over its bytes, modulo
+Whole numbers, dates and times come out different if they are. Texts and several columns are almost certain to: a
+lookup by the hash compares the key, too. The hash of a text is that of a polynomial over its bytes, modulo
 2^64; differences of prefix sums give those of all texts of a column at once.
 """
 

@@ -32,6 +32,10 @@ from ottla.spark.schema import read_schema
 STATUS: Final = "__ottla_status"
 """The place in `version_store.STATUSES`."""
 ROW: Final = "__ottla_version"
+_NEW_COLUMN: Final = (
+    "it has a column that the table has only had since the run began: start the run again, so that its values are "
+    "not lost"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +119,17 @@ class _Reader:
             self._refuse(records, place, reasons[place].as_py())
         changes = pa.Table.from_struct_array(column)
         is_truncate = pc.equal(changes[OP], TRUNCATE)
-        for problem, what in (
+        is_row = pc.invert(is_truncate)
+        problems = [
             (pc.is_null(changes[TS]), "it does not tell when it was made (source.ts_ms)"),
-            (pc.and_(pc.is_null(records["key"]), pc.invert(is_truncate)), "it has no key"),
-            (self._new_columns(records, changes), "it has a column that the table has only had since the run began: "
-                "start the run again, so that its values are not lost"),
-        ):  # fmt: skip
+            (pc.and_(pc.is_null(records["key"]), is_row), "it has no key"),
+            *(
+                (pc.and_(pc.is_null(changes[name]), is_row), f"it has no {name!r}, which is part of the key")
+                for name in self._source.key
+            ),
+            (self._new_columns(records, changes), _NEW_COLUMN),
+        ]
+        for problem, what in problems:
             place = pc.index(problem, True).as_py()
             if place >= 0:
                 self._refuse(records, place, what)

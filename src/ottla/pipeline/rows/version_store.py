@@ -70,7 +70,7 @@ _OPENED_AGAIN: Final = 10
 
 
 class HistoryError(Exception):
-    """A history cannot be read, or does not know what is asked; the message says of which topic, and what to do."""
+    """A history cannot be read, or does not know what is asked; the message names the history, and what to do."""
 
 
 class State(NamedTuple):

@@ -299,7 +299,7 @@ def _flagged(changes: Changes) -> pa.Table:
 
 
 def _known_versions(table: "DeltaTable", changes: VersionedChanges) -> dict[Key, Last]:
-    """Of the changed keys, and of all open ones if the captured table was truncated."""
+    """The newest versions of the changed keys, and all open ones if the captured table was truncated."""
     import pyarrow.compute as pc
 
     first, keys = changes.key[0], changes.keys

@@ -77,7 +77,8 @@ def add_versions(
 
 
 def _known_versions(transaction: "Transaction", changes: VersionedChanges) -> dict[Key, Last]:
-    """Of the changed keys, and of all others if the captured table was truncated; only these columns are read."""
+    """The newest versions of the changed keys, and of all others if the captured table was truncated. Only the columns
+    that this needs are read."""
     from pyiceberg.expressions import AlwaysTrue
     from pyiceberg.io.pyarrow import ArrowScan
 
