@@ -5,7 +5,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ottla.pipeline import topic
 from ottla.pipeline.context import Outputs
@@ -64,3 +64,27 @@ def test_brokers_that_do_not_answer_are_no_answer(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("ottla.pipeline.sinks.topic_batches._WITHIN_S", 1.0)
     with pytest.raises(SinkError, match="cannot be asked what it has of this query"):
         last_batch(topic("flights"), str(uuid4()), "127.0.0.1:1")
+
+
+def test_a_transaction_that_a_killed_run_left_open_is_waited_for(
+    bootstrap: str, new_topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its mark may still be committed, so that there is no answer before it has ended."""
+    written, query = new_topic(), str(uuid4())
+    mark(bootstrap, written, query, 0, 4)
+    name = f"ottla-spark-{query}-0"
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name})
+    producer.init_transactions(10)
+    producer.begin_transaction()
+    group = Consumer({"bootstrap.servers": bootstrap, "group.id": name})
+    try:
+        newer = TopicPartition(written.name, 0, 6)
+        producer.send_offsets_to_transaction([newer], group.consumer_group_metadata(), 10)
+        with monkeypatch.context() as hurried:
+            hurried.setattr("ottla.pipeline.sinks.topic_batches._SETTLED_WITHIN_S", 1.0)
+            with pytest.raises(SinkError, match=rf"a transaction of its tasks is still open.* ottla txn abort {name}"):
+                last_batch(topic(written.name), query, bootstrap)
+        producer.commit_transaction(10)
+        assert last_batch(topic(written.name), query, bootstrap) == 5
+    finally:
+        group.close()

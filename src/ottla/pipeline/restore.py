@@ -38,6 +38,7 @@ from ottla.pipeline.savepoint import (
     read_manifest,
     sync_directories,
     sync_directory,
+    write_file,
 )
 from ottla.pipeline.sinks.base import Recording, Sink, UncertainBatchError
 from ottla.spark.metadata_queries import Described
@@ -362,7 +363,7 @@ def relocate_state(checkpoint: Path, final: Path) -> None:
             store["stateSchemaFilePaths"] = [
                 _moved(each, checkpoint.name, final) for each in store["stateSchemaFilePaths"]
             ]
-        file.write_text(f"{version}\n{json.dumps(metadata, separators=(',', ':'))}", encoding="utf-8")
+        write_file(file, f"{version}\n{json.dumps(metadata, separators=(',', ':'))}".encode())
         file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
 
 

@@ -139,7 +139,7 @@ def take(run: RunDirectory, path: Path, show: Callable[[int, int], None] = lambd
         with _partial(path) as partial:
             files = tuple(_copied(checkpoints, found, partial / CHECKPOINTS, show))
             manifest = _manifest(record, flows, latest(run.progress), files)
-            _write(partial / MANIFEST, manifest.to_json().encode())
+            write_file(partial / MANIFEST, manifest.to_json().encode())
             sync_directories(partial)
             _publish(partial, path)
     return manifest
@@ -315,7 +315,8 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-def _write(file: Path, content: bytes) -> None:
+def write_file(file: Path, content: bytes) -> None:
+    """Write a file and bring it to the disk. Raises OSError."""
     with file.open("wb") as new:
         new.write(content)
         new.flush()

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
 
 from ottla.pipeline.context import Outputs
@@ -22,8 +22,11 @@ from ottla.spark.errors import SourceError, UnknownTopicError
 from ottla.spark.exactly_once import NAME_PREFIX
 from ottla.spark.metadata import metadata_queries
 from ottla.spark.offsets import Partition
+from ottla.waiting import tries
 
 _WITHIN_S: Final = 30.0
+_SETTLED_WITHIN_S: Final = 5.0
+_LOOK_AGAIN_S: Final = 0.25
 _CLOCKS_DIFFER_BY_MS: Final = 60_000
 _RETENTION: Final = "offsets.retention.minutes"
 _GROUP: Final = "kafka.group.id"
@@ -75,20 +78,38 @@ def _marks(admin: AdminClient, topic: str, query_id: str) -> list[int]:
         raise listed.errors[0]
     prefix = f"{NAME_PREFIX}-{query_id}-"
     groups = [each.group_id for each in listed.valid if each.group_id.startswith(prefix)]
-    asked = [
-        future
-        for group in groups
-        for future in admin.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0)])],
-            require_stable=True,
-            request_timeout=_WITHIN_S,
-        ).values()
-    ]
-    marks = [mark for future in asked for mark in future.result(_WITHIN_S).topic_partitions]
-    for mark in marks:
-        if mark.error is not None:
-            raise KafkaException(mark.error)
-    return [mark.offset - 1 for mark in marks if mark.offset > 0]
+    return [offset - 1 for offset in _committed(admin, topic, groups).values() if offset > 0]
+
+
+def _committed(admin: AdminClient, topic: str, groups: list[str]) -> dict[str, int]:
+    """The offset of each group, below 0 for none; those of transactions that are about to end are waited for.
+
+    Raises KafkaException, or SinkError for a transaction that stays open: its mark may still be committed.
+    """
+    found: dict[str, int] = {}
+    for _ in tries(_SETTLED_WITHIN_S, every_s=_LOOK_AGAIN_S):
+        asked = {
+            group: admin.list_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0)])],
+                require_stable=True,
+                request_timeout=_WITHIN_S,
+            )[group]
+            for group in groups
+            if group not in found
+        }
+        for group, answer in asked.items():
+            (offset,) = answer.result(_WITHIN_S).topic_partitions
+            if offset.error is None:
+                found[group] = offset.offset
+            elif offset.error.code() != KafkaError.UNSTABLE_OFFSET_COMMIT:
+                raise KafkaException(offset.error)
+        if len(found) == len(groups):
+            return found
+    unsettled = next(group for group in groups if group not in found)
+    raise SinkError(
+        f"topic {topic!r} cannot be asked what it has of this query: a transaction of its tasks is still open, as "
+        f"after a kill. Wait until it has ended (15 minutes at most), or end it: ottla txn abort {unsettled}"
+    )
 
 
 def _has_records_since(client: tuple[tuple[str, str], ...], topic: str, since_ms: int) -> bool:
