@@ -82,7 +82,7 @@ class SourceLag:
     """Where a source's position is in the log, or the table, that it reads; `Source.lag` finds it out.
 
     position: as the source's own tools write it. end: the log's end, likewise; None: there is no log, or no end.
-    bytes: of the log between the two, None if that cannot be said. They are an upper bound of what is missing: a log
+    bytes: of the log between the two, None if that is not known. They are an upper bound of what is missing: a log
     also has changes of tables that are not captured.
     """
 

@@ -2,7 +2,7 @@
 
 Only a flow's function knows the event time of a record. What is known without running it:
 
-- A row that was late says in its reason when it closed. It is late again in that flow, unless its time is mended.
+- The reason of a row that was late has the end of its window. It is late again in that flow, unless its time is mended.
 - Of any other letter the time of the record it was made of is known. If events are sent when they happen, a record that
   is behind a flow's watermark has an event time behind it, too: then it is likely to be late.
 """

@@ -33,6 +33,7 @@ _SENT: Final = (
     "protocol",
     "records",
     "spark",
+    "waiting.py",
 )
 """The modules of this package that workers import, and their imports."""
 _NEEDED: Final = ("confluent_kafka", "cramjam", "crc32c", "numpy", "pyarrow")

@@ -8,11 +8,15 @@ import click
 
 from ottla.cli.connect.client import Rest, RestRefused, rest_option
 from ottla.cli.terminal import exits
-from ottla.cli.terminal.output import Row, cell, columns_of, json_option, on_terminal, print_json, print_rows
+from ottla.cli.terminal.output import Column, Row, cell, columns_of, json_option, on_terminal, print_json, print_rows
 
-_TASKS: Final = columns_of("task state worker progress~ says~ lag last_change idle_since")
+_TASKS: Final = (
+    *columns_of("task state worker progress~"),
+    Column("says", "SAYS", long=True),
+    *columns_of("lag last_change idle_since"),
+)
 _LAG_EVERY_S: Final = 5.0
-"""Of `status --watch`: the lag is asked of the source, which should have better things to do."""
+"""For `status --watch`: each lag is a query to the source, which has other work."""
 
 
 @click.command("list")
@@ -177,7 +181,7 @@ def lag(rest: Rest, name: str, as_json: bool) -> None:
         return
     parts = [{**row, "part": ", ".join(map(str, row["partition"].values()))} for row in rows]
     empty = f"{name} has no position whose lag is known: `ottla connect status {name}` shows its last change"
-    print_rows(parts, columns_of("part position end lag=LAG_BYTES# error=SAYS~"), empty=empty)
+    print_rows(parts, columns_of("part position end lag=LAG_BYTES# error=PROBLEM~"), empty=empty)
 
 
 @click.command()

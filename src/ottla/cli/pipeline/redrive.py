@@ -87,7 +87,7 @@ def command(
     What has been sent is remembered by the group ottla-redrive-TOPIC in the same transaction: a redrive that was
     stopped or killed goes on where it was, and what a filter leaves out stays for another.
 
-    Says first how many of them would be late again, by the watermarks of the runs in --home and by the reasons of
+    Reports first how many of them would be late again, by the watermarks of the runs in --home and by the reasons of
     letters that were late before: records keep their event time, and a watermark never goes back.
     """
     if to == letters:

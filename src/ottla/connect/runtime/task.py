@@ -88,7 +88,7 @@ class BasicContext:
         """The reports by `progress`."""
         self.warning: str | None = None
         self.delivery: Delivery | None = None
-        """Of a source's task."""
+        """The last one of a source's task."""
 
     @property
     def stopping(self) -> bool:

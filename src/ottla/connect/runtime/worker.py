@@ -68,7 +68,7 @@ _TICK_S: Final = 1.0
 _DELIVERY_EVERY_MS: Final = 2_000
 """Minimum time between two statuses that differ in the last delivery alone: a busy source always has a new one."""
 _Shown = tuple[Mapping[str, tuple[int, int | None]], str | None, Delivery | None]
-"""Of a running task's status: progress, warning and delivery."""
+"""A running task's progress, warning and delivery, as its status shows them."""
 _NOTHING: Final[_Shown] = ({}, None, None)
 _PLAN_AGAIN_S: Final = 10.0
 """How long after a failure a connector is asked for its tasks again."""

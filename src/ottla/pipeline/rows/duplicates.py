@@ -1,7 +1,7 @@
 """One row per key, with state that ends.
 
-Two times decide what becomes of a row. The watermark, `delay` behind the newest row, says which rows are too late to
-count at all. The horizon says for how long a key is remembered:
+Two times decide what becomes of a row. The watermark, `delay` behind the newest row, decides which rows are too late to
+count at all. The horizon is how long a key is remembered:
 
     first row of a key, at t          forgotten when the watermark passes t + horizon
     ├───────── horizon ──────────┤

@@ -48,7 +48,7 @@ def watermark(
 
     Say what the rows are aggregated by: `window`, the arguments of Spark's `window` (`"1 hour"`, or `("1 hour",
     "10 minutes")` for windows that overlap), or the gap of its `session_window`; neither for joins, for deduplication
-    and for state of one's own, where the event time itself decides. A `drop_duplicates` behind it needs nothing said:
+    and for state of one's own, where the event time itself decides. A `drop_duplicates` behind it needs no argument:
     it is known to decide by the event time.
     """
     watched = _watched.get()

@@ -35,8 +35,8 @@ class Binlog:
         where = f"the server at {settings.database_hostname}:{settings.database_port}"
         if position.get("server", self.server) != self.server:
             raise ConnectError(
-                f"{where} is server {self.server}, and the position is one of server {position['server']}: how far the "
-                "connector is behind cannot be said in bytes"
+                f"{where} is server {self.server}, and the position is one of server {position['server']}: the lag "
+                "cannot be given in bytes"
             )
         names = list(self.files)
         if file not in self.files or pos > self.files[file]:

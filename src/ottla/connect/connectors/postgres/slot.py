@@ -185,8 +185,8 @@ def end_of_wal(connection: PostgresConnection, settings: PostgresSettings, posit
     where = f"PostgreSQL at {settings.database_hostname}:{settings.database_port}"
     if position.get("system") not in (None, identifier):
         raise ConnectError(
-            f"{where} is another system ({identifier}) than that of the position ({position['system']}): how far the "
-            "connector is behind cannot be said"
+            f"{where} is another system ({identifier}) than that of the position ({position['system']}): the lag "
+            "is not known"
         )
     if lsn_number(end) < position["lsn"]:
         raise ConnectError(
