@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
+from pyspark.sql import functions as F
 
 from tests.pipeline.conftest import TopicFactory
 

@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from deltalake import DeltaTable
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
+from pyspark.sql import functions as F
 
 from ottla.pipeline import Job, captured, topic
 from ottla.pipeline.brokers import Brokers

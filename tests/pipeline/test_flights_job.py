@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from ottla.pipeline.demo import flights as flights_job

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
+from pyspark.sql import functions as F
 
 from ottla.pipeline import topic
 from ottla.pipeline.errors import PipelineError

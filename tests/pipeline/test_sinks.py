@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
+from pyspark.sql import functions as F
 
 from ottla.pipeline.context import Outputs
 from ottla.pipeline.rows.checkpoint_log import CheckpointLog

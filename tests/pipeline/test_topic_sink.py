@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
+from pyspark.sql import functions as F
 
 from ottla.pipeline import topic
 from ottla.pipeline.sinks import SinkError

@@ -26,7 +26,7 @@ def keyed_changes(changes: "DataFrame", keys: tuple[str, ...], mode: str) -> "Da
 
     `mode` is that of the flow. Raises JobError if the rows are no changes, or their key is not known.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
+    from pyspark.sql import functions as F
 
     names = changes.columns
     missing = [name for name in COLUMNS if name not in names]

@@ -113,7 +113,7 @@ def _remove_unused(directory: Path) -> None:
 
 def _exercise(spark: "SparkSession", scratch: Path) -> None:
     """Queries that load the classes jobs need: a Python source and sink, state, joins, JSON, files."""
-    from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
+    from pyspark.sql import functions as F
     from pyspark.sql.datasource import (
         DataSource,
         DataSourceStreamArrowWriter,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Row
-from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
+from pyspark.sql import functions as F
 
 from ottla.pipeline.errors import PipelineError
 

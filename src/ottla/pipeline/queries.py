@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
+from pyspark.sql import functions as F
 
 from ottla.pipeline import failures
 from ottla.pipeline.context import QuerySpec, RunContext

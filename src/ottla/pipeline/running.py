@@ -10,7 +10,7 @@ load the file ─▶ claim the name ─▶ ask the brokers ─▶ start Spark �
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -87,7 +87,8 @@ def run(request: RunRequest, screen: Screen, *, engine: session.Engine | None = 
         edited = former is not None and former.fingerprint != record.fingerprint
         try:
             with stop.listening():
-                return _run(request, directory, record, screen, stop, began_at, engine, restoration, edited=edited)
+                start = _Start(request, directory, record, screen, stop, began_at, restoration, is_edited=edited)
+                return start.run(engine)
         except BaseException as error:
             record.state, record.error = FAILED, str(error) or type(error).__name__
             raise
@@ -125,112 +126,158 @@ def start_engine(
     )
 
 
-def _run(
-    request: RunRequest,
-    directory: RunDirectory,
-    record: RunRecord,
-    screen: Screen,
-    stop: StopRequest,
-    began_at: float,
-    given: session.Engine | None,
-    restoration: Restoration | None,
-    *,
-    edited: bool,
-) -> bool:
-    job = request.job
-    written = job.writes()
-    reads, writes = (
-        {suffixed(topic, written, record.suffix) for topic in each} for each in (job.reads(request.flows), written)
-    )
-    client = {**request.properties, "bootstrap.servers": record.bootstrap}
-    brokers = Brokers(client)
-    if restoration is not None:
-        restoration.check_topics(brokers)
-        restoration.check_sinks(job, _outputs(request, record, restoration))
-    brokers.check_inputs(reads - writes)
-    originals = {suffixed(topic, written, record.suffix): topic for topic in written}
-    copies = {suffixed(topic, written, record.suffix) for topic in job.copies(request.flows)}
-    _make(brokers, reads & writes, originals, copies, screen)
-    brokers.watch(reads)
-    if restoration is None:
-        note_down(directory, record)
-    else:
-        screen.say(f"{directory.name}: {restoration.path} is copied")
-        restoration.copy()
-    own_settings = {**job.settings, **request.settings}
-    if given is None:
-        screen.say(f"{directory.name}: Spark starts ({record.master})")
-    engine = given or start_engine(job, directory.path, master=record.master, settings=request.settings)
-    try:
-        if stop.times:  # that took seconds
-            return False
-        context = RunContext(
-            spark=engine.spark,
-            bootstrap=record.bootstrap,
-            job=job.name,
-            run=directory.name,
-            home=directory.path,
-            directory=Path(record.job_file).parent,
-            client={f"kafka.{name}": value for name, value in request.properties.items()},
-            starting=record.starting,
-            suffix=record.suffix,
-            written=written,
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """The steps from a record of a run to the watch over its queries."""
+
+    request: RunRequest
+    directory: RunDirectory
+    record: RunRecord
+    screen: Screen
+    stop: StopRequest
+    began_at: float
+    restoration: Restoration | None
+    is_edited: bool
+    """Whether the job's file has changed since the checkpoints were written."""
+
+    def run(self, given: session.Engine | None) -> bool:
+        """Start Spark, unless one is given, and run the queries: True at their end, False after a request to stop."""
+        request, record = self.request, self.record
+        brokers = Brokers({**request.properties, "bootstrap.servers": record.bootstrap})
+        self._prepare_topics(brokers)
+        if self.restoration is None:
+            note_down(self.directory, record)
+        else:
+            self.screen.say(f"{self.directory.name}: {self.restoration.path} is copied")
+            self.restoration.copy()
+        if given is None:
+            self.screen.say(f"{self.directory.name}: Spark starts ({record.master})")
+        engine = given or start_engine(
+            request.job, self.directory.path, master=record.master, settings=request.settings
         )
+        try:
+            if self.stop.times:  # that took seconds
+                return False
+            record.spark = engine.spark.version
+            return self._run_queries(engine, brokers)
+        finally:
+            if given is None:
+                engine.stop()
+
+    def _run_queries(self, engine: session.Engine, brokers: Brokers) -> bool:
+        request, job = self.request, self.request.job
+        context = self._context(engine)
         planned = plan(job, context, trigger=AVAILABLE_NOW if request.once else None, flows=request.flows)
-        record.spark = engine.spark.version
-        if restoration is not None:
-            restoration.check_queries(
-                [each.name for each in planned], is_whole=request.flows in (None, job.flows.keys())
-            )
-        checkpoints = directory.checkpoints_of(record) if restoration is None else restoration.final
-        present = checkpoints if restoration is None else restoration.copied
+        names = [each.name for each in planned]
+        checkpoints = self.directory.checkpoints_of(self.record)
+        if self.restoration is not None:
+            self.restoration.check_queries(names, is_whole=request.flows in (None, job.flows.keys()))
+            checkpoints = self.restoration.final
         isolates = job.on_failure == ISOLATE
-        restarts = RESTARTS if isolates else 0
-        queries = [Supervised(each, context, checkpoints / each.name, restarts) for each in planned]
-        before = (
-            latest(directory.progress, [each.name for each in planned])
-            if restoration is None
-            else restoration.figures()
+        queries = [Supervised(each, context, checkpoints / each.name, RESTARTS if isolates else 0) for each in planned]
+        self._compare(queries)
+        self._write_flows(queries, checkpoints)
+        self._make(brokers, {topic for each in planned for topic in each.topics(context)})
+        self._name_deleting(brokers)
+        groups = stages(planned, context) if request.once else [planned]
+        late = LateRowsThread({each.name: _follower(job, each, context, checkpoints) for each in planned if each.late})
+        watch = Watch(
+            directory=self.directory,
+            record=self.record,
+            screen=self.screen,
+            stop=self.stop,
+            engine=engine,
+            brokers=brokers,
+            queries=queries,
+            late=late,
+            began_at=self.began_at,
+            isolates=isolates,
+            windows_until_ms=request.windows_until_ms,
         )
-        for each in queries:
-            each.progress.go_on_from(before.get(each.name))
-            check_fit(each.planned, present / each.name, own_settings)
-            if edited and has_unfinished_batch(present / each.name):
-                screen.say(f"{each.name}: the micro-batch that was not finished is done again by the job as it is now")
-            ahead_ms = watermark_ahead_ms(present / each.name, time.time_ns() // 1_000_000)
-            if ahead_ms is not None:
-                until = datetime.fromtimestamp(ahead_ms // 1000, UTC).isoformat()
-                screen.say(
-                    f"{each.name}: its windows have been closed until {until}, by --close-windows or by a record from "
-                    "the future: rows before that are late, and are left out"
-                )
-            record.flows[each.name] = _flow_record(each.planned, each.checkpoint)
-        for name, flow in job.flows.items():
-            record.flows.setdefault(name, _left_out(job, flow, record.suffix, checkpoints / name))
-        if restoration is not None:
-            restoration.take_up(record)
-        note_down(directory, record)
-        _make(brokers, {topic for each in planned for topic in each.topics(context)}, originals, copies, screen)
-        for topic, policy in brokers.deleting(copies).items():
-            screen.say(
+        return watch.until_done([[each.name for each in group] for group in groups])
+
+    def _context(self, engine: session.Engine) -> RunContext:
+        return RunContext(
+            spark=engine.spark,
+            bootstrap=self.record.bootstrap,
+            job=self.request.job.name,
+            run=self.directory.name,
+            home=self.directory.path,
+            directory=Path(self.record.job_file).parent,
+            client={f"kafka.{name}": value for name, value in self.request.properties.items()},
+            starting=self.record.starting,
+            suffix=self.record.suffix,
+            written=self.request.job.writes(),
+        )
+
+    # -- topics ------------------------------------------------------------------------------------
+
+    def _prepare_topics(self, brokers: Brokers) -> None:
+        """Check the topics that are read, and make those that flows write for each other."""
+        job = self.request.job
+        if self.restoration is not None:
+            self.restoration.check_topics(brokers)
+            self.restoration.check_sinks(job, _outputs(self.request, self.record, self.restoration))
+        reads, writes = self._named(job.reads(self.request.flows)), self._named(job.writes())
+        brokers.check_inputs(reads - writes)
+        self._make(brokers, reads & writes)
+        brokers.watch(reads)
+
+    def _make(self, brokers: Brokers, topics: set[str]) -> None:
+        originals = {name: topic for topic in self.request.job.writes() for name in self._named([topic])}
+        for topic in brokers.make(topics, originals, self._copies()):
+            self.screen.say(f"topic {topic!r} created")
+
+    def _name_deleting(self, brokers: Brokers) -> None:
+        for topic, policy in brokers.deleting(self._copies()).items():
+            self.screen.say(
                 f"topic {topic!r} follows a captured table, and its cleanup.policy is {policy}: rows that have not "
                 f"changed for long will be missing. `ottla config set topic {topic} cleanup.policy=compact` mends that"
             )
-        groups = stages(planned, context) if request.once else [planned]
-        late = LateRowsThread({each.name: _follower(job, each, context, checkpoints) for each in planned if each.late})
-        until_ms = request.windows_until_ms
-        watch = Watch(directory, record, screen, stop, engine, brokers, queries, late, began_at, isolates, until_ms)
-        return watch.until_done([[each.name for each in group] for group in groups])
-    finally:
-        if given is None:
-            engine.stop()
 
+    def _copies(self) -> set[str]:
+        return self._named(self.request.job.copies(self.request.flows))
 
-def _make(
-    brokers: Brokers, topics: set[str], originals: Mapping[str, str], compacted: set[str], screen: Screen
-) -> None:
-    for topic in brokers.make(topics, originals, compacted):
-        screen.say(f"topic {topic!r} created")
+    def _named(self, topics: Iterable[str]) -> set[str]:
+        """The topics by their names in this run: those that a replay writes have its suffix."""
+        written = self.request.job.writes()
+        return {suffixed(topic, written, self.record.suffix) for topic in topics}
+
+    # -- checkpoints -------------------------------------------------------------------------------
+
+    def _compare(self, queries: Sequence[Supervised]) -> None:
+        """Have queries go on from their figures and checkpoints. Raises PipelineError for one that does not fit."""
+        names = [each.name for each in queries]
+        if self.restoration is None:
+            figures, present = latest(self.directory.progress, names), self.directory.checkpoints_of(self.record)
+        else:
+            figures, present = self.restoration.figures(), self.restoration.copied
+        settings = {**self.request.job.settings, **self.request.settings}
+        for each in queries:
+            each.progress.go_on_from(figures.get(each.name))
+            check_fit(each.planned, present / each.name, settings)
+            if self.is_edited and has_unfinished_batch(present / each.name):
+                self.screen.say(
+                    f"{each.name}: the micro-batch that was not finished is done again by the job as it is now"
+                )
+            ahead_ms = watermark_ahead_ms(present / each.name, time.time_ns() // 1_000_000)
+            if ahead_ms is not None:
+                until = datetime.fromtimestamp(ahead_ms // 1000, UTC).isoformat()
+                self.screen.say(
+                    f"{each.name}: its windows have been closed until {until}, by --close-windows or by a record from "
+                    "the future: rows before that are late, and are left out"
+                )
+
+    def _write_flows(self, queries: Sequence[Supervised], checkpoints: Path) -> None:
+        """Write the flows down in the record, and put a savepoint's checkpoints in their place."""
+        job, flows = self.request.job, self.record.flows
+        for each in queries:
+            flows[each.name] = _flow_record(each.planned, each.checkpoint)
+        for name, flow in job.flows.items():
+            flows.setdefault(name, _left_out(job, flow, self.record.suffix, checkpoints / name))
+        if self.restoration is not None:
+            self.restoration.take_up(self.record)
+        note_down(self.directory, self.record)
 
 
 def _follower(job: Job, query: Planned, context: RunContext, checkpoints: Path) -> LateRows:

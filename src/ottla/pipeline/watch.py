@@ -59,7 +59,7 @@ class Screen(Protocol):
         """One flow's figures, as they are written to progress.jsonl."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Watch:
     """Everything between the first query's start and the last one's end."""
 
@@ -298,16 +298,16 @@ class _Listener(StreamingQueryListener):
     def __init__(self, events: "SimpleQueue[Mapping[str, Any]]") -> None:
         self._events = events
 
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's names
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
         self._events.put(json.loads(event.progress.json))
 
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
         pass
 
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
         pass
 
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         self._events.put({_ENDED_RUN: str(event.runId)})
 
 

@@ -8,7 +8,7 @@ another customer or delete. That holds only if each change comes once: a lost or
 """
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
+from pyspark.sql import functions as F
 
 from ottla.pipeline import Job, topic
 from ottla.pipeline.rows import from_json

@@ -14,7 +14,7 @@ Everything is made of Spark's own functions: no Python runs per row.
 """
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
+from pyspark.sql import functions as F
 
 from ottla.pipeline import Job, table, topic
 from ottla.pipeline.context import RunContext

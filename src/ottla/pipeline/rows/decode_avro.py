@@ -13,7 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import arrow_udf
 
 from ottla.pipeline.rows.avro_types import KEPT_AS_STORED, spark_schema

@@ -5,7 +5,7 @@ was altered keeps its values.
 """
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from ottla.pipeline.change_columns import COLUMNS, OFFSET, PARTITION

@@ -12,7 +12,7 @@ from operator import and_
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
+from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
 
 from ottla.pipeline.rows.checked import Checked, decoded, source_of

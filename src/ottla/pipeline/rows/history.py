@@ -18,7 +18,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import (

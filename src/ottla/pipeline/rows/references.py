@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
+from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, NumericType, StringType
 
 from ottla.pipeline import names

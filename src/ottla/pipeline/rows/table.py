@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
+from pyspark.sql import functions as F
 
 from ottla.pipeline.context import RunContext
 from ottla.pipeline.errors import JobError

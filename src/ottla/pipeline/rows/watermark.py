@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
+from pyspark.sql import functions as F
 
 CLOSES: Final = "__ottla_closes"
 _NUMBER: Final = "ottla.watched"

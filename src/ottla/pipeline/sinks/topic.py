@@ -48,7 +48,7 @@ def as_records(rows: "DataFrame", key: tuple[str, ...], what: str) -> "DataFrame
     Rows without a column `value` become JSON objects of all their columns but `headers`, nulls included. Their key are
     the columns named by `key`, as text; several are joined by `/`. Raises SinkError if a column would be lost.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - as everyone names it
+    from pyspark.sql import functions as F
 
     names = rows.columns
     for name in key:
@@ -78,7 +78,7 @@ def as_records(rows: "DataFrame", key: tuple[str, ...], what: str) -> "DataFrame
 
 def changes_as_records(rows: "DataFrame") -> "DataFrame":
     """Changes of a captured table as records of a compacted topic: the row as JSON, and a tombstone for a delete."""
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     row = F.to_json(
         F.struct(*(F.col(f"`{name}`") for name in rows.columns if name not in COLUMNS)), {"ignoreNullFields": "false"}
@@ -92,7 +92,7 @@ def _key(names: tuple[str, ...]) -> "Column":
 
     `%` and `/` within a value are written as `%25` and `%2F`, a null as `%null`.
     """
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     if len(names) == 1:
         return F.col(f"`{names[0]}`").cast("string")
