@@ -352,12 +352,12 @@ def test_a_golden_test_joins_and_compares_all_versions(spark: SparkSession, boot
 
 
 def test_the_example_of_the_page_runs(new_topic: TopicFactory, bootstrap: str, tmp_path: Path) -> None:
-    customers = Customers(new_topic(name="shop.public.customers"), *COLUMNS[:2], ("country", "text", -1))
-    orders = new_topic(name="orders")
+    changes, orders = new_topic(), new_topic()  # the pages' names are those of other examples, too
+    customers = Customers(changes, *COLUMNS[:2], ("country", "text", -1))
     page = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text()
     (example,) = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "as_of(" in block]
     file = tmp_path / "orders.py"
-    file.write_text(example)
+    file.write_text(example.replace("shop.public.customers", changes.name).replace('"orders"', repr(orders.name)))
     now = int(time.time() - AT_MS / 1000) - 100
     customers.send(customers.at(now).created("1", "a", "DE", op="r"), customers.at(now + 20).updated("1", "b", "DK"))
     orders.send(
