@@ -152,7 +152,7 @@ class Story:
 
 
 def test_what_state_depends_on_is_read_from_the_plan(spark: SparkSession) -> None:
-    """What Spark would take up silently, and go wrong: it compares no more than the types of keys and values."""
+    """Spark itself compares only the types of keys and values: it would go on from the wrong state without an error."""
     rows = spark.readStream.format("rate").load().withWatermark("timestamp", "10 minutes")
     low, high = F.min("value"), F.max("value")
     hour, day = F.window("timestamp", "1 hour"), F.window("timestamp", "1 day", "6 hours", "30 minutes")

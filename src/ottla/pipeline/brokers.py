@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -93,33 +93,24 @@ class Brokers:
         except KafkaException as error:
             raise PipelineError(f"the client refuses its settings: {error.args[0].str()}") from None
 
-    def _described(self, admin: AdminClient, topics: Collection[str]) -> dict[str, _Shape]:
+    def _described(self, admin: AdminClient, topics: set[str]) -> dict[str, _Shape]:
         """These topics, without settings where this client may not read them."""
         if not topics:
             return {}
         known = admin.list_topics(timeout=_ANSWER_WITHIN_S).topics
-        resources = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics if topic in known]
         found = {}
-        for resource, answer in admin.describe_configs(resources, request_timeout=_ANSWER_WITHIN_S).items():
-            settings: dict[str, str] = {}
-            try:
-                entries = answer.result(_ANSWER_WITHIN_S + _REST_S)
-            except (KafkaException, TimeoutError) as error:
-                log.warning(
-                    "the settings of %s cannot be read, and its copy has the defaults: %s", resource.name, error
-                )
-            else:
-                settings = {
-                    name: entry.value
-                    for name, entry in entries.items()
-                    if entry.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value
-                    and entry.value is not None
-                    and not entry.is_read_only
-                    and not name.endswith(_OF_PLACES)
-                }
-            partitions = known[resource.name].partitions
+        for topic, entries in _settings(admin, topics & known.keys(), "its copy has the defaults"):
+            settings = {
+                name: entry.value
+                for name, entry in entries.items()
+                if entry.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+                and entry.value is not None
+                and not entry.is_read_only
+                and not name.endswith(_OF_PLACES)
+            }
+            partitions = known[topic].partitions
             replicas = min((len(each.replicas) for each in partitions.values()), default=_BROKER_DEFAULT)
-            found[resource.name] = _Shape(len(partitions), replicas, settings)
+            found[topic] = _Shape(len(partitions), replicas, settings)
         return found
 
     def deleting(self, topics: Collection[str]) -> dict[str, str]:
@@ -128,18 +119,9 @@ class Brokers:
         if not topics:
             return {}
         configuration: dict[str, Any] = {**self._settings, "logger": log}
-        admin = AdminClient(configuration)
-        resources = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
-        found = {}
-        for resource, answer in admin.describe_configs(resources, request_timeout=_ANSWER_WITHIN_S).items():
-            try:
-                policy = str(answer.result(_ANSWER_WITHIN_S + _REST_S)[_POLICY].value)
-            except (KafkaException, TimeoutError, KeyError) as error:
-                log.warning("whether %s is compacted cannot be read: %s", resource.name, error)
-            else:
-                if policy != _COMPACT:
-                    found[resource.name] = policy
-        return found
+        known = _settings(AdminClient(configuration), topics, "whether it is compacted is not known")
+        policies = {topic: str(entries[_POLICY].value) for topic, entries in known if _POLICY in entries}
+        return {topic: policy for topic, policy in policies.items() if policy != _COMPACT}
 
     def extents(
         self, partitions: Collection[Partition]
@@ -236,3 +218,14 @@ class Brokers:
                         f"topic {topic!r}, which the job writes, cannot be made: {cause.str()}"
                     ) from None
         return created
+
+
+def _settings(admin: AdminClient, topics: Collection[str], otherwise: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The settings of each topic; none where this client may not read them, for which the log has `otherwise`."""
+    resources = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
+    for resource, answer in admin.describe_configs(resources, request_timeout=_ANSWER_WITHIN_S).items():
+        try:
+            yield resource.name, answer.result(_ANSWER_WITHIN_S + _REST_S)
+        except (KafkaException, TimeoutError) as error:
+            log.warning("the settings of %s cannot be read, and %s: %s", resource.name, otherwise, error)
+            yield resource.name, {}

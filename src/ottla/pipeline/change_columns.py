@@ -21,8 +21,6 @@ KEY_METADATA: Final = "ottla.key"
 """In the metadata of a column that is part of the table's key: its place in the key."""
 KEYLESS_METADATA: Final = "ottla.keyless"
 """In the metadata of `_offset` if the records have no keys: changes of one row may be in several partitions then."""
-
-
 TRUNCATES_METADATA: Final = "ottla.truncates"
 """In the metadata of `_op` if truncates are among the changes."""
 

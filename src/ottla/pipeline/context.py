@@ -20,8 +20,32 @@ ALL_TOPICS: Final = "*"
 """The key in `RunContext.starting` that stands for every topic without one of its own."""
 
 
+class _Reach:
+    """What a run and the question after its outputs have in common: its brokers, and what names and paths mean."""
+
+    __slots__ = ()
+
+    bootstrap: str
+    directory: Path
+    client: dict[str, str]
+    suffix: str
+    written: frozenset[str]
+
+    def connection(self) -> dict[str, str]:
+        """Options that reach the brokers, for `spark.read|readStream|write|writeStream.format("ottla")`."""
+        return {"kafka.bootstrap.servers": self.bootstrap, **self.client}
+
+    def renamed(self, topic: str) -> str:
+        """The topic that a name in the job file means in this run: a copy, if the job writes it and has a suffix."""
+        return suffixed(topic, self.written, self.suffix)
+
+    def path(self, path: str | Path) -> str:
+        """A path of the job file, relative ones from its directory; addresses such as s3://... as they are."""
+        return path_from(self.directory, path)
+
+
 @dataclass(frozen=True, slots=True)
-class RunContext:
+class RunContext(_Reach):
     """One run of a job.
 
     `client` are options for the client library, each with the prefix `kafka.`, without the bootstrap servers. `home` is
@@ -44,14 +68,6 @@ class RunContext:
     written: frozenset[str] = frozenset()
     group_suffix: str | None = ""
 
-    def connection(self) -> dict[str, str]:
-        """Options that reach the brokers, for `spark.read|readStream|write|writeStream.format("ottla")`."""
-        return {"kafka.bootstrap.servers": self.bootstrap, **self.client}
-
-    def renamed(self, topic: str) -> str:
-        """The topic that a name in the job file means in this run: a copy, if the job writes it and has a suffix."""
-        return suffixed(topic, self.written, self.suffix)
-
     def group_of_query(self, group: str) -> str | None:
         """The consumer group to which a query commits, if any: a run beside another must not move that one's offsets,
         nor a query those of another query."""
@@ -62,10 +78,6 @@ class RunContext:
     def starting_options(self, topic: str) -> Mapping[str, str] | None:
         """The start of this topic in a replay, as options of Spark's source; None: the job's own."""
         return self.starting.get(topic, self.starting.get(ALL_TOPICS))
-
-    def path(self, path: str | Path) -> str:
-        """A path of the job file, relative ones from its directory; addresses such as s3://... as they are."""
-        return path_from(self.directory, path)
 
 
 def path_from(directory: Path, path: str | Path) -> str:
@@ -79,7 +91,7 @@ def suffixed(topic: str, written: frozenset[str], suffix: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Outputs:
+class Outputs(_Reach):
     """What has to be known of a run to ask what its sinks have written, before there is a Spark.
 
     `bootstrap`, `client`, `directory`, `suffix` and `written` are those of its `RunContext`. Only what was written
@@ -93,26 +105,13 @@ class Outputs:
     written: frozenset[str] = frozenset()
     since_ms: int = 0
 
-    def connection(self) -> dict[str, str]:
-        """Options that reach the brokers, as `RunContext.connection`."""
-        return {"kafka.bootstrap.servers": self.bootstrap, **self.client}
-
-    def renamed(self, topic: str) -> str:
-        """The topic that a name in the job file means in this run, as `RunContext.renamed`."""
-        return suffixed(topic, self.written, self.suffix)
-
-    def path(self, path: str | Path) -> str:
-        """A path of the job file, as `RunContext.path`."""
-        return path_from(self.directory, path)
-
 
 @dataclass(frozen=True, slots=True)
 class QuerySpec:
     """One streaming query.
 
     `name` is `<run>.<flow>`; `checkpoint` Spark's checkpoint location; `trigger` an interval in Spark's words
-    (`1 second`) or `AVAILABLE_NOW`; `mode` Spark's output mode, `CHANGES` or
-    `HISTORY`.
+    (`1 second`) or `AVAILABLE_NOW`; `mode` Spark's output mode, `CHANGES` or `HISTORY`.
     """
 
     name: str

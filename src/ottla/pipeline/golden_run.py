@@ -10,7 +10,6 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,6 +38,7 @@ from ottla.pipeline.queries import Planned
 from ottla.pipeline.rows.late import LateRows
 from ottla.pipeline.sinks.batches import MicroBatch, start_batches
 from ottla.pipeline.sinks.intervals import RowChange, intervals
+from ottla.pipeline.times import time_text
 from ottla.pipeline.windows import close_windows
 
 if TYPE_CHECKING:
@@ -112,14 +112,9 @@ def _versions(changes: list[dict[str, Any]], key: tuple[str, ...]) -> list[dict[
     found = intervals([RowChange(tuple(row[name] for name in key), row[OP], row[TS]) for row in rows], {}, truncates)
     return [
         {name: value for name, value in rows[each.number].items() if name not in COLUMNS}
-        | {VALID_FROM: _time_text(each.start), VALID_TO: None if each.end is None else _time_text(each.end)}
+        | {VALID_FROM: time_text(each.start), VALID_TO: None if each.end is None else time_text(each.end)}
         for each in found.new
     ]
-
-
-def _time_text(us: int) -> str:
-    """As Spark writes times into JSON."""
-    return datetime.fromtimestamp(us / 1e6, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 @dataclass(frozen=True, slots=True)

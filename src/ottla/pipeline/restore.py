@@ -168,7 +168,7 @@ class Restoration:
                 ) from error
         known = None if self.before is None else CheckpointLog(self.run.checkpoints_of(self.before) / name)
         if known is not None and known.exists() and known.query_id() == self.manifest.flows[name].query_id:
-            return known.last_begun()  # the output has no more than the run had begun
+            return known.last_begun()  # no micro-batch after this one can be in the output
         raise doubt
 
     # -- placing ---------------------------------------------------------------------------------------

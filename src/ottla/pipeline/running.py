@@ -30,6 +30,7 @@ from ottla.pipeline.queries import Planned, plan, rebuild, stages
 from ottla.pipeline.restore import Restoration
 from ottla.pipeline.rows.late import LateRows
 from ottla.pipeline.run_store import FAILED, LEFT_OUT, STOPPED, FlowRecord, RunDirectory, RunRecord, run_directory
+from ottla.pipeline.savepoint import Manifest
 from ottla.pipeline.stopping import StopRequest
 from ottla.pipeline.supervised import RESTARTS, Supervised
 from ottla.pipeline.watch import Screen, Watch, note_down
@@ -204,11 +205,25 @@ class _Start:
             run=self.directory.name,
             home=self.directory.path,
             directory=Path(self.record.job_file).parent,
-            client={f"kafka.{name}": value for name, value in self.request.properties.items()},
+            client=self._client(),
             starting=self.record.starting,
             suffix=self.record.suffix,
             written=self.request.job.writes(),
         )
+
+    def _outputs(self, savepoint: Manifest) -> Outputs:
+        return Outputs(
+            bootstrap=self.record.bootstrap,
+            directory=Path(self.record.job_file).parent,
+            client=self._client(),
+            suffix=self.record.suffix,
+            written=self.request.job.writes(),
+            since_ms=int(savepoint.taken_at * 1000),
+        )
+
+    def _client(self) -> dict[str, str]:
+        """The client library's properties as options of Spark's source and sink."""
+        return {f"kafka.{name}": value for name, value in self.request.properties.items()}
 
     # -- topics ------------------------------------------------------------------------------------
 
@@ -217,7 +232,7 @@ class _Start:
         job = self.request.job
         if self.restoration is not None:
             self.restoration.check_topics(brokers)
-            self.restoration.check_sinks(job, _outputs(self.request, self.record, self.restoration))
+            self.restoration.check_sinks(job, self._outputs(self.restoration.manifest))
         reads, writes = self._named(job.reads(self.request.flows)), self._named(job.writes())
         brokers.check_inputs(reads - writes)
         self._make(brokers, reads & writes)
@@ -289,17 +304,6 @@ def _follower(job: Job, query: Planned, context: RunContext, checkpoints: Path) 
         position=checkpoints / f"{query.name}.late.json",
         context=context,
         rebuild=partial(rebuild, job, job.flows[query.name], context),
-    )
-
-
-def _outputs(request: RunRequest, record: RunRecord, restoration: Restoration) -> Outputs:
-    return Outputs(
-        bootstrap=record.bootstrap,
-        directory=Path(record.job_file).parent,
-        client={f"kafka.{name}": value for name, value in request.properties.items()},
-        suffix=record.suffix,
-        written=request.job.writes(),
-        since_ms=int(restoration.manifest.taken_at * 1000),
     )
 
 

@@ -74,7 +74,7 @@ def saved(run: RunDirectory, tmp_path: Path) -> Path:
 
 
 def elsewhere(tmp_path: Path) -> RunDirectory:
-    """Of a machine on which nothing has run."""
+    """The directory of the run on another machine, where it has never run."""
     directory = run_directory(tmp_path / "other home", "flights")
     directory.path.mkdir(parents=True, exist_ok=True)
     return directory

@@ -1,6 +1,5 @@
 """`ottla connect list`, `status`, `logs`, `lag`, `plugins`."""
 
-import datetime as dt
 import time
 from typing import Any, Final
 
@@ -9,6 +8,7 @@ import click
 from ottla.cli.connect.client import Rest, RestRefused, rest_option
 from ottla.cli.terminal import exits
 from ottla.cli.terminal.output import Column, Row, cell, columns_of, json_option, on_terminal, print_json, print_rows
+from ottla.cli.terminal.times import format_instant
 
 _TASKS: Final = (
     *columns_of("task state worker progress~"),
@@ -127,7 +127,7 @@ def _add_lag(row: dict[str, Any], behind: list[dict[str, Any]] | None) -> None:
 
 
 def _time(at_ms: int | None) -> str | None:
-    return None if at_ms is None else dt.datetime.fromtimestamp(at_ms / 1000, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return None if at_ms is None else format_instant(at_ms)
 
 
 def _row(task: object, state: dict[str, Any], reported: dict[str, Any]) -> dict[str, Any]:

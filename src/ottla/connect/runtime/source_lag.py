@@ -25,8 +25,7 @@ _IDLE_MS: Final = 10_000
 def lag(name: str, config: Mapping[str, str], environment: WorkerEnvironment) -> list[dict[str, Any]]:
     """`{"partition", "position", "end", "lag", "unit", "error"}` for each part with a stored position.
 
-    `lag` None: there is no log, or `error` has the reason. A source that does not answer is no error
-    of the request.
+    `lag` None: there is no log, or `error` has the reason. A source that does not answer is no error of the request.
     """
     places = environment.positions.all_of(name)
     if not places:

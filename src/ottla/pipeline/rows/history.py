@@ -39,13 +39,13 @@ from pyspark.sql.types import (
 
 from ottla.pipeline import names
 from ottla.pipeline.context import RunContext
-from ottla.pipeline.durations import microseconds
 from ottla.pipeline.errors import JobError
 from ottla.pipeline.inputs import GROUP, as_text, topic
 from ottla.pipeline.rows.captured import Captured, TableShape
 from ottla.pipeline.rows.change_events import event_schema
 from ottla.pipeline.rows.version_reader import ROW, STATUS, VersionSource, answer
 from ottla.pipeline.rows.version_store import STATUSES
+from ottla.pipeline.times import microseconds
 from ottla.spark.options import ReadOptions
 
 if TYPE_CHECKING:

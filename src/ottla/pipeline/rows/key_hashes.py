@@ -41,19 +41,15 @@ def _is_number(kind: pa.DataType) -> bool:
 def _column(column: pa.Array, seed: int) -> Hashes:
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
-    if _is_number(column.type):
-        if not pa.types.is_integer(column.type):
-            width = pa.int8() if pa.types.is_boolean(column.type) else pa.int64()
-            if not pa.types.is_boolean(column.type) and column.type.bit_width == 32:
-                width = pa.int32()
-            column = column.cast(width)
+    kind = column.type
+    if _is_number(kind):
+        if pa.types.is_temporal(kind):
+            column = column.cast(pa.int32() if kind.bit_width == 32 else pa.int64())
         numbers = pc.fill_null(column.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
         return _mixed(numbers.view(np.uint64) ^ _seeded(seed))
-    if not pa.types.is_large_binary(column.type):
-        if not (pa.types.is_binary(column.type) or pa.types.is_string(column.type)):
-            column = column.cast(pa.large_string()) if not pa.types.is_large_string(column.type) else column
-        column = column.cast(pa.large_binary())
-    return _of_bytes(pc.fill_null(column, b""), seed)
+    if kind not in (pa.binary(), pa.large_binary(), pa.string(), pa.large_string()):
+        column = column.cast(pa.large_string())
+    return _of_bytes(pc.fill_null(column.cast(pa.large_binary()), b""), seed)
 
 
 def _of_bytes(column: Any, seed: int) -> Hashes:

@@ -4,10 +4,12 @@ This is the only place that knows how a reference is looked up: in the table as 
 the row's event time would be another way to look it up, with the same result: a column that is true or false.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import and_
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, NumericType, StringType
 
@@ -41,8 +43,9 @@ def with_reference(rows: DataFrame, columns: References, table: DataFrame, *, in
     keys = {f"{_KEY}{number}": F.col(_quoted(key)) for number, key in enumerate(pairs.values())}
     there = table.select(*(key.alias(name) for name, key in keys.items())).distinct().withColumn(_THERE, F.lit(True))
     own = [F.col(_quoted(column)) for column in pairs]
-    joined = rows.join(there, _all(mine == F.col(name) for mine, name in zip(own, keys, strict=True)), "left")
-    refers = _all(mine.isNotNull() for mine in own)
+    is_same = reduce(and_, (mine == F.col(name) for mine, name in zip(own, keys, strict=True)))
+    refers = reduce(and_, (mine.isNotNull() for mine in own))
+    joined = rows.join(there, is_same, "left")
     return joined.withColumn(into, ~refers | F.col(_THERE).isNotNull()).drop(*keys, _THERE)
 
 
@@ -68,13 +71,6 @@ def _check_comparable(mine: DataType, key: DataType, what: str) -> None:
             f"{what} compares {mine.simpleString().upper()} with the table's {key.simpleString().upper()}: cast one of "
             "them first"
         )
-
-
-def _all(conditions: Iterable[Column]) -> Column:
-    found = F.lit(True)
-    for each in conditions:
-        found = found & each
-    return found
 
 
 def _quoted(column: str) -> str:

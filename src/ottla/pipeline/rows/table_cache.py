@@ -16,7 +16,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -55,6 +55,15 @@ class Snapshot:
             return pa.ipc.open_file(source).read_all()
 
 
+@contextmanager
+def locked_directory(directory: Path) -> Iterator[None]:
+    """Make a directory if it is not there, and keep the other processes of this machine from bringing it up to date."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 @dataclass(slots=True)
 class TableCache:
     """One topic's table below `directory`. `schema` is that of its records in Arrow, with `key`, `value`, `partition`,
@@ -64,13 +73,9 @@ class TableCache:
     schema: pa.Schema
     clock: Callable[[], float] = field(default=time.time)
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """While it is brought up to date."""
-        self.directory.mkdir(parents=True, exist_ok=True)
-        with (self.directory / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
+        return locked_directory(self.directory)
 
     def current(self) -> Snapshot | None:
         """The snapshot that counts; None if there is none, or it cannot be read."""

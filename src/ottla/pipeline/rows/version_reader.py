@@ -8,7 +8,6 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +23,7 @@ from ottla.pipeline.rows.python_decoding import decode_array
 from ottla.pipeline.rows.version_runs import AT
 from ottla.pipeline.rows.version_runs import OP as OP_CODE
 from ottla.pipeline.rows.version_store import AHEAD, TIMELESS, TOO_OLD, HistoryError, Snapshot, VersionStore
+from ottla.pipeline.times import time_text
 from ottla.spark.fetch import patient_metadata, read_range
 from ottla.spark.offsets import FlatOffsets, OffsetRange
 from ottla.spark.options import ReadOptions
@@ -175,7 +175,7 @@ def _check(source: VersionSource, snapshot: Snapshot, keys: pa.Array, asked_at: 
         key = ", ".join(str(each) for each in keys[place].as_py().values())
         if status == TIMELESS:
             raise HistoryError(f"{source.what}: the row with key {key} has no time: filter such rows before as_of")
-        at = _shown(asked_at[place].as_py())
+        at = time_text(asked_at[place].as_py())
         if status == AHEAD:
             raise HistoryError(
                 f"{source.what}: a row of {at} is ahead of the clock: its version is not known yet. Reject such rows "
@@ -191,7 +191,7 @@ def _why_too_old(snapshot: Snapshot) -> str:
     state = snapshot.state
     if state.since is None:
         return "the topic has no change yet"
-    begins = f"the history begins at {_shown(state.since)}"
+    begins = f"the history begins at {time_text(state.since)}"
     if not state.complete:
         begins += ", and the topic had lost older changes (retention)"
     return begins
@@ -199,10 +199,6 @@ def _why_too_old(snapshot: Snapshot) -> str:
 
 def _one(column: Any) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-
-
-def _shown(us: int) -> str:
-    return datetime.fromtimestamp(us / 1e6, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _now() -> int:

@@ -9,13 +9,12 @@ looked up without a question to the brokers, and a row of now waits for that lon
 is counted, and logged: rows joined before may have got the version before it.
 """
 
-import fcntl
 import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -27,6 +26,7 @@ import pyarrow.compute as pc
 
 from ottla.pipeline.change_columns import TRUNCATE
 from ottla.pipeline.rows.key_hashes import are_exact, key_hashes
+from ottla.pipeline.rows.table_cache import locked_directory
 from ottla.pipeline.rows.version_runs import (
     AT,
     CREATED,
@@ -174,7 +174,7 @@ class Snapshot:
             taken.append(run.changes.select(wanted.names).take(pa.array(changes)))
         statuses[(asked_at > self.settled) & ~is_null] = AHEAD
         statuses[is_timeless.to_numpy(zero_copy_only=False)] = TIMELESS
-        all_taken = pa.concat_tables(taken) if taken else _stored(wanted).empty_table()
+        all_taken = pa.concat_tables(taken) if taken else _stored(wanted, {}).empty_table()
         is_missing = statuses != FOUND
         found = all_taken.combine_chunks().take(pa.array(np.maximum(place, 0), mask=is_missing | (place == NONE)))
         return Answer(found.cast(wanted), statuses)
@@ -195,13 +195,9 @@ class VersionStore:
     _opened: Snapshot | None = None
     _runs: dict[str, Run] = field(default_factory=dict)
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """While it is brought up to date."""
-        self.directory.mkdir(parents=True, exist_ok=True)
-        with (self.directory / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
+        return locked_directory(self.directory)
 
     def current(self) -> Snapshot | None:
         """What is known; None if nothing is, or it cannot be read."""
@@ -253,9 +249,9 @@ class VersionStore:
                 times = changes[AT].combine_chunks().to_numpy(zero_copy_only=False)
                 if not len(times):
                     continue
-                since = (
-                    int(times.min()) if since is None else min(since, int(times.min())) if not state.offsets else since
-                )
+                if since is None or not state.offsets:
+                    first = int(times.min())
+                    since = first if since is None else min(first, since)
                 if settled is not None:
                     late += int((times <= settled).sum())
                     worst = max(worst, settled + self.delay - int(times.min()))
@@ -263,7 +259,7 @@ class VersionStore:
                 truncates += changes.filter(is_truncate)[AT].to_pylist()
                 rows = changes.filter(pc.invert(is_truncate))
                 if rows.num_rows:
-                    stored = rows.cast(_stored(self.schema, AT=pa.int64(), OP=pa.uint8()))
+                    stored = rows.cast(_stored(self.schema, {AT: pa.int64(), OP: pa.uint8()}))
                     run = run_of(stored, self.key, state.seed, runs)
                     names.append(None)
                     runs.append(run)
@@ -364,8 +360,8 @@ def _goes_on(state: State, begins: FlatOffsets, ends: FlatOffsets, topic_id: str
     )
 
 
-def _stored(schema: pa.Schema, **own: pa.DataType) -> pa.Schema:
-    """How rows of the schema are kept: texts may be of any size together."""
+def _stored(schema: pa.Schema, own: Mapping[str, pa.DataType]) -> pa.Schema:
+    """How rows of the schema are kept, with more columns behind theirs: texts may be of any size together."""
     large = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
     fields = [pa.field(each.name, large.get(each.type, each.type)) for each in schema]
-    return pa.schema([*fields, *(pa.field({"AT": AT, "OP": OP}[name], kind) for name, kind in own.items())])
+    return pa.schema([*fields, *(pa.field(name, kind) for name, kind in own.items())])

@@ -1,4 +1,4 @@
-"""What a user is told about a request for one flow of a run."""
+"""What `start`, `stop` and `restart` report of a request for one flow of a run."""
 
 import threading
 from pathlib import Path

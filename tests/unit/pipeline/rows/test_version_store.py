@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.pipeline.durations import microseconds
 from ottla.pipeline.rows import version_runs
 from ottla.pipeline.rows.key_hashes import are_exact, key_hashes
 from ottla.pipeline.rows.version_runs import AT, OP
 from ottla.pipeline.rows.version_store import STATUSES, HistoryError, Snapshot, VersionStore
+from ottla.pipeline.times import microseconds
 from ottla.spark.offsets import OffsetRange, Partition
 
 S = 1_000_000
