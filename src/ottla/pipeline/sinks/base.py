@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
 COMPACT_EVERY: Final = 100
 """Micro-batches that a table takes between two compactions, unless the job sets another number."""
-COMMIT_ATTEMPTS: Final = 20
-"""How often a commit of a table is tried while others commit, too."""
 
 
 class SinkError(PipelineError):

@@ -5,45 +5,38 @@ transaction of the database as the rows. The transaction begins with that change
 nothing to change, and two drivers that write the same one wait for each other.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from ottla.pipeline.context import CHANGES, HISTORY, Outputs, QuerySpec, RunContext
+from ottla.pipeline.context import CHANGES, HISTORY, Outputs, RunContext
 from ottla.pipeline.sinks.base import SinkError
-from ottla.pipeline.sinks.batches import MicroBatch, start_batches
+from ottla.pipeline.sinks.batches import MicroBatch
 from ottla.pipeline.sinks.changes import Changes, reduced
-from ottla.pipeline.sinks.fitting import check_key, table_of
+from ottla.pipeline.sinks.fitting import check_key
 from ottla.pipeline.sinks.names import column_names, with_suffix
+from ottla.pipeline.sinks.table_sink import TableSink
 from ottla.pipeline.sinks.versions import VersionedChanges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.streaming.query import StreamingQuery
     from sqlalchemy import Connection, Engine, Table
 
 BATCHES: Final = "ottla_batches"
-_ROWS_AT_ONCE: Final = 1_000
 _TRUNCATED: Final = "-truncated"
 """Ends the name of a query in `BATCHES` whose number is when the captured table was truncated last, in microseconds."""
 
 
 @dataclass(frozen=True, slots=True)
-class DatabaseTable:
+class DatabaseTable(TableSink):
     """A table of a database as an output. See `database`."""
 
     url: str
     table: str
-    key: tuple[str, ...] = ()
     schema: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def keeps_versions(self) -> bool:
-        """Whether rows can be ended in it (`Job.apply_changes`, `history="all"`)."""
-        return True
 
     def describe(self) -> str:
         """Without the password."""
@@ -56,19 +49,11 @@ class DatabaseTable:
         except ArgumentError:
             return f"table {name}"
 
-    def start(self, rows: "DataFrame", query: QuerySpec) -> "StreamingQuery":
-        """Raises SinkError if the database cannot be reached, the table has other columns or a key is missing."""
-        schema, key = table_of(rows.schema, query.mode, self.key, self.describe())
-        writer = replace(self, key=key).writer(schema, query.mode, query.context)
-        return start_batches(rows, query, writer.write)
-
     def writer(self, schema: pa.Schema, mode: str, _context: RunContext) -> "DatabaseWriter":
         """What writes micro-batches of such rows; the table is made if missing. Raises SinkError as `start`."""
         check_key(schema, self.key, mode, self.describe())
         self._prepare(schema, keeps_versions=mode == HISTORY)
-        return DatabaseWriter(
-            self, schema, replaces=mode == "complete", deletes=mode == CHANGES, versions=mode == HISTORY
-        )
+        return DatabaseWriter(self, schema, mode)
 
     def renamed(self, suffix: str) -> "DatabaseTable":
         return replace(self, table=with_suffix(self.table, suffix))
@@ -176,7 +161,7 @@ def database(
     `create_engine`. With a `key`, rows take the place of those with the same key (what mode `update` needs); mode
     `complete` replaces the whole table. A micro-batch passes through the driver's memory.
     """
-    return DatabaseTable(url, table, column_names(key), schema, options)
+    return DatabaseTable(url, table, schema, options, key=column_names(key))
 
 
 def batches_table(schema: str | None) -> "Table":
@@ -195,32 +180,29 @@ def batches_table(schema: str | None) -> "Table":
 
 @dataclass(frozen=True, slots=True)
 class DatabaseWriter:
-    """Writes micro-batches into a table. `replaces`: each takes the place of all rows; `deletes`: rows are changes of a
-    captured table, deletes among them; `versions`: the same, and all versions are kept."""
+    """Writes micro-batches into a table."""
 
     sink: DatabaseTable
     schema: pa.Schema
-    replaces: bool
-    deletes: bool
-    versions: bool = False
+    mode: str
 
     def write(self, batch: MicroBatch) -> None:
         """One micro-batch in one transaction, unless the database has it already."""
-        if self.versions:
+        if self.mode == HISTORY:
             self._add_versions(batch)
             return
-        rows, key = batch.rows.toArrow(), self.sink.key
-        if key and not self.replaces:
-            changes = reduced(rows, self.schema, key, self.sink.describe(), deletes=self.deletes)
+        rows, key, replaces = batch.rows.toArrow(), self.sink.key, self.mode == "complete"
+        if key and not replaces:
+            changes = reduced(rows, self.schema, key, self.sink.describe(), deletes=self.mode == CHANGES)
         else:
             changes = Changes.added(rows.cast(self.schema), key)
-        if not changes.num_rows and not self.replaces:
+        if not changes.num_rows and not replaces:
             return
         engine = self.sink.engine()
         table = self.sink.reflected(engine)
         with engine.begin() as connection:
             if _note_batch(self.sink, connection, batch):
-                _put(self.sink, connection, table, changes, self.replaces)
+                _put(self.sink, connection, table, changes, replaces)
 
     def _add_versions(self, batch: MicroBatch) -> None:
         from ottla.pipeline.sinks.database_versions import apply
@@ -269,22 +251,15 @@ def _note_batch(sink: DatabaseTable, connection: "Connection", batch: MicroBatch
 def _put(sink: DatabaseTable, connection: "Connection", table: "Table", changes: Changes, replaces: bool) -> None:
     from sqlalchemy import delete, insert
 
+    from ottla.pipeline.sinks.database_types import python_rows
     from ottla.pipeline.sinks.database_upsert import remove, upsert
 
     if replaces:
         connection.execute(delete(table))
-    for keys in _python_rows(changes.removed, connection.dialect.name):
+    for keys in python_rows(changes.removed, connection.dialect.name):
         remove(connection, table, sink.key, keys)
-    for some in _python_rows(changes.put, connection.dialect.name):
+    for some in python_rows(changes.put, connection.dialect.name):
         if sink.key and not replaces:
             upsert(connection, table, sink.key, some)
         else:
             connection.execute(insert(table), some)
-
-
-def _python_rows(rows: pa.Table, dialect: str) -> Iterator[list[dict[str, Any]]]:
-    from ottla.pipeline.sinks.database_types import as_parameters
-
-    for batch in rows.to_batches(max_chunksize=_ROWS_AT_ONCE):
-        if batch.num_rows:
-            yield as_parameters(batch, dialect)

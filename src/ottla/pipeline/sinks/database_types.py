@@ -1,6 +1,7 @@
 """Spark's types as a database's, and back."""
 
 import json
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
 _KEY_CHARACTERS: Final = 255
 """Length of a text in a key: some databases cannot have keys of any length."""
+_ROWS_AT_ONCE: Final = 1_000
 _EXACT_SINCE: Final = (8, 0, 17)
 """MySQL has a collation that keeps blanks at the end since then."""
 
@@ -49,14 +51,16 @@ def _key_text(dialect: Any) -> Any:
     return mysql.VARCHAR(_KEY_CHARACTERS, charset="utf8mb4", collation=collation)
 
 
-def as_parameters(rows: pa.RecordBatch, dialect: str) -> list[dict[str, Any]]:
-    """Rows as a statement's parameters."""
-    parameters: list[dict[str, Any]] = rows.to_pylist()
+def python_rows(rows: pa.Table, dialect: str, at_once: int = _ROWS_AT_ONCE) -> Iterator[list[dict[str, Any]]]:
+    """Rows as parameters of statements, some at once."""
     decimals = [field.name for field in rows.schema if pa.types.is_decimal(field.type)]
-    if dialect == "sqlite":  # has no decimals: the text keeps every digit
-        for row in parameters:
-            row.update({name: str(row[name]) for name in decimals if row[name] is not None})
-    return parameters
+    for batch in rows.to_batches(max_chunksize=at_once):
+        parameters: list[dict[str, Any]] = batch.to_pylist()
+        if dialect == "sqlite":  # has no decimals: the text keeps every digit
+            for row in parameters:
+                row.update({name: str(row[name]) for name in decimals if row[name] is not None})
+        if parameters:
+            yield parameters
 
 
 def as_json(value: object) -> str:

@@ -1,19 +1,16 @@
 """All versions of rows in a table of a database. The table has no primary key, but an index by the rows' key."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
-
 from ottla.pipeline.change_columns import VALID_FROM, VALID_TO
+from ottla.pipeline.sinks.database_types import python_rows
 from ottla.pipeline.sinks.intervals import Key, Last
 from ottla.pipeline.sinks.versions import VersionedChanges, keys_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Table
 
-_ROWS_AT_ONCE: Final = 1_000
 _KEYS_AT_ONCE: Final = 200
 """Databases limit the parameters of a statement."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -29,13 +26,13 @@ def apply(connection: "Connection", table: "Table", changes: VersionedChanges, t
     is_open = table.c[VALID_TO].is_(None)
     of_the_key = [table.c[name] == bindparam(f"key_{place}") for place, name in enumerate(changes.key)]
     end = update(table).where(*of_the_key, is_open).values({VALID_TO: bindparam("ended_at")})
-    for some in _python_rows(versions.ended, connection.dialect.name):
+    for some in python_rows(versions.ended, connection.dialect.name):
         parameters = [
             {f"key_{place}": row[name] for place, name in enumerate(changes.key)} | {"ended_at": row[VALID_TO]}
             for row in some
         ]
         connection.execute(end, parameters)
-    for some in _python_rows(versions.added, connection.dialect.name):
+    for some in python_rows(versions.added, connection.dialect.name):
         connection.execute(insert(table), some)
     for at in map(_datetime, sorted(changes.truncates)):  # rows of other keys
         connection.execute(update(table).where(is_open, table.c[VALID_FROM] < at).values({VALID_TO: at}))
@@ -49,14 +46,14 @@ def _known(connection: "Connection", table: "Table", changes: VersionedChanges) 
     by_parameters = {
         tuple(map(_comparable, row.values())): key
         for row, key in zip(
-            (row for some in _python_rows(keys, dialect) for row in some), keys_of(keys, changes.key), strict=True
+            (row for some in python_rows(keys, dialect) for row in some), keys_of(keys, changes.key), strict=True
         )
     }
     newest = func.max(func.coalesce(table.c[VALID_TO], table.c[VALID_FROM]))
     is_open = func.max(case((table.c[VALID_TO].is_(None), 1), else_=0))
     asked = select(*columns, newest, is_open).group_by(*columns)
     found: dict[Key, Last] = {}
-    for some in _python_rows(keys, dialect, _KEYS_AT_ONCE):
+    for some in python_rows(keys, dialect, _KEYS_AT_ONCE):
         of_these: Any
         if len(columns) == 1:
             of_these = columns[0].in_([row[changes.key[0]] for row in some])
@@ -67,14 +64,6 @@ def _known(connection: "Connection", table: "Table", changes: VersionedChanges) 
             if key is not None:
                 found[key] = Last((_aware(at) - _EPOCH) // _US, bool(open_))
     return found
-
-
-def _python_rows(rows: pa.Table, dialect: str, at_once: int = _ROWS_AT_ONCE) -> Iterator[list[dict[str, Any]]]:
-    from ottla.pipeline.sinks.database_types import as_parameters
-
-    for batch in rows.to_batches(max_chunksize=at_once):
-        if batch.num_rows:
-            yield as_parameters(batch, dialect)
 
 
 def _comparable(value: Any) -> Any:

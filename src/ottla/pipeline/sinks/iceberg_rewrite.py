@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 
 from ottla.pipeline.change_columns import VALID_FROM, VALID_TO
 from ottla.pipeline.sinks.changes import Changes
-from ottla.pipeline.sinks.iceberg_table import commit_anew
 from ottla.pipeline.sinks.intervals import Key, Last
-from ottla.pipeline.sinks.versions import VersionedChanges, last_versions
+from ottla.pipeline.sinks.table_sink import commit_anew, compacted
+from ottla.pipeline.sinks.versions import VersionedChanges, Versions, last_versions
 
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
@@ -28,14 +28,22 @@ SMALL_BYTES: Final = TARGET_BYTES * 3 // 4
 """Files below this are compacted."""
 
 
+def begin(table: "Table") -> "Transaction":
+    """A transaction that raises for any other commit.
+
+    PyIceberg would repeat its commit on top of whatever came in between, which may be the same micro-batch.
+    """
+    properties = {**table.metadata.properties, "commit.retry.num-retries": "0"}
+    table.metadata = table.metadata.model_copy(update={"properties": properties})
+    return table.transaction()
+
+
 def remove_all(transaction: "Transaction", notes: Mapping[str, str]) -> None:
     """Remove every file."""
-    files = [task.file for task in _scan(transaction).plan_files()]
-    if files:
-        _exchange(transaction, files, (), notes)
+    _exchange(transaction, [task.file for task in _scan(transaction).plan_files()], [], notes)
 
 
-def apply(transaction: "Transaction", *, changes: Changes, key: tuple[str, ...], notes: Mapping[str, str]) -> None:
+def apply(transaction: "Transaction", changes: Changes, key: tuple[str, ...], notes: Mapping[str, str]) -> None:
     """Put rows in the place of those with the same key, and remove rows by their keys."""
     schema = _arrow_schema(transaction)
     new = changes.put.select(schema.names).cast(schema)
@@ -47,20 +55,16 @@ def apply(transaction: "Transaction", *, changes: Changes, key: tuple[str, ...],
         if others.num_rows < rows.num_rows:
             removed.append(task.file)
             kept.append(others)
-    written = pa.concat_tables([*kept, new])
-    if removed or written.num_rows:
-        _exchange(transaction, removed, _data_files(transaction, written) if written.num_rows else (), notes)
+    _exchange(transaction, removed, _data_files(transaction, pa.concat_tables([*kept, new])), notes)
 
 
 def add_versions(
-    transaction: "Transaction", changes: VersionedChanges, truncated: int | None, notes: Mapping[str, str]
+    transaction: "Transaction", versions: Versions, key: tuple[str, ...], notes: Mapping[str, str]
 ) -> None:
-    """Add versions of rows, and end those before them: files with such rows are written again. `truncated`: when the
-    captured table was truncated before, in microseconds since 1970, if ever."""
+    """Add versions of rows, and end those before them: files with such rows are written again."""
     from pyiceberg.expressions import And, IsNull, Reference
 
-    schema, key = _arrow_schema(transaction), changes.key
-    versions = changes.versions(_known_versions(transaction, changes), truncated)
+    schema = _arrow_schema(transaction)
     removed, kept = [], []
     if versions.ended.num_rows:
         ended = versions.ended.cast(pa.schema([schema.field(name) for name in (*key, VALID_TO)]))
@@ -71,12 +75,11 @@ def add_versions(
             if (changed := _with_ends(rows, ended, key)) is not None:
                 removed.append(task.file)
                 kept.append(changed)
-    written = pa.concat_tables([*kept, versions.added.select(schema.names).cast(schema)])
-    if removed or written.num_rows:
-        _exchange(transaction, removed, _data_files(transaction, written) if written.num_rows else (), notes)
+    added = versions.added.select(schema.names).cast(schema)
+    _exchange(transaction, removed, _data_files(transaction, pa.concat_tables([*kept, added])), notes)
 
 
-def _known_versions(transaction: "Transaction", changes: VersionedChanges) -> dict[Key, Last]:
+def known_versions(transaction: "Transaction", changes: VersionedChanges) -> dict[Key, Last]:
     """The newest versions of the changed keys, and of all others if the captured table was truncated. Only the columns
     that this needs are read."""
     from pyiceberg.expressions import AlwaysTrue
@@ -108,10 +111,12 @@ def _with_ends(rows: pa.Table, ended: pa.Table, key: tuple[str, ...]) -> pa.Tabl
 
 def compact(table: Callable[[], "Table"]) -> str:
     """Rewrite small files as large ones, a snapshot per large one; what was done, in one phrase."""
+    from pyiceberg.exceptions import CommitFailedException
+
     removed = added = 0
-    while (done := commit_anew(table, _rewrite_some)) is not None:
+    while (done := commit_anew(lambda: _rewrite_some(begin(table())), CommitFailedException)) is not None:
         removed, added = removed + done[0], added + done[1]
-    return f"{removed} files became {added}" if removed else "no small files"
+    return compacted(removed, added)
 
 
 def _rewrite_some(transaction: "Transaction") -> tuple[int, int] | None:
@@ -119,8 +124,9 @@ def _rewrite_some(transaction: "Transaction") -> tuple[int, int] | None:
     tasks = _small_neighbours(_scan(transaction).plan_files())
     if not tasks:
         return None
-    files = list(_data_files(transaction, _read(transaction, tasks)))
+    files = _data_files(transaction, _read(transaction, tasks))
     _exchange(transaction, [task.file for task in tasks], files, {"ottla.compaction": str(len(tasks))})
+    transaction.commit_transaction()
     return len(tasks), len(files)
 
 
@@ -188,15 +194,19 @@ def _arrow_schema(transaction: "Transaction") -> pa.Schema:
     return schema_to_pyarrow(transaction.table_metadata.schema(), include_field_ids=False)
 
 
-def _data_files(transaction: "Transaction", rows: pa.Table) -> "Iterable[DataFile]":
+def _data_files(transaction: "Transaction", rows: pa.Table) -> "list[DataFile]":
+    """The rows in new files, which are in no snapshot yet."""
     from pyiceberg.io.pyarrow import _dataframe_to_data_files
 
-    return _dataframe_to_data_files(transaction.table_metadata, rows, transaction._table.io)
+    return list(_dataframe_to_data_files(transaction.table_metadata, rows, transaction._table.io)) if len(rows) else []
 
 
 def _exchange(
-    transaction: "Transaction", removed: "Iterable[DataFile]", added: "Iterable[DataFile]", notes: Mapping[str, str]
+    transaction: "Transaction", removed: "list[DataFile]", added: "list[DataFile]", notes: Mapping[str, str]
 ) -> None:
+    """A snapshot with some files in the place of others, unless there are none."""
+    if not removed and not added:
+        return
     with transaction.update_snapshot(snapshot_properties=dict(notes)).overwrite() as snapshot:
         for file in removed:
             snapshot.delete_data_file(file)

@@ -10,66 +10,43 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from pyarrow import fs
 
-from ottla.pipeline.context import CHANGES, HISTORY, Outputs, QuerySpec, RunContext
-from ottla.pipeline.sinks.base import COMMIT_ATTEMPTS, COMPACT_EVERY, SinkError
-from ottla.pipeline.sinks.batches import MicroBatch, start_batches
-from ottla.pipeline.sinks.changes import reduced
-from ottla.pipeline.sinks.fitting import check_fit, check_key, check_partitioning, table_of
+from ottla.pipeline.context import Outputs, RunContext
+from ottla.pipeline.sinks.base import COMPACT_EVERY, SinkError
+from ottla.pipeline.sinks.changes import Changes
+from ottla.pipeline.sinks.fitting import check_fit
+from ottla.pipeline.sinks.iceberg_rewrite import add_versions, apply, begin, compact, known_versions, remove_all
+from ottla.pipeline.sinks.intervals import Key, Last
 from ottla.pipeline.sinks.names import column_names, with_suffix
-from ottla.pipeline.sinks.staging import Layout, discard, leftovers, stage
-from ottla.pipeline.sinks.versions import VersionedChanges
+from ottla.pipeline.sinks.staging import Layout, StagedFile
+from ottla.pipeline.sinks.table_sink import FileTableSink, Notes, Version
+from ottla.pipeline.sinks.versions import VersionedChanges, Versions
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
-    from pyiceberg.table import Table, Transaction
+    from pyiceberg.table import Table
     from pyspark.sql import DataFrame
-    from pyspark.sql.streaming.query import StreamingQuery
-
-T = TypeVar("T")
 
 _NAME_MAPPING: Final = "schema.name-mapping.default"
 """Our files name their columns and do not number them."""
+_TRUNCATED: Final = ".truncated"
+"""Ends the property with the time at which the captured table was truncated last, in microseconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
-class IcebergSink:
+class IcebergSink(FileTableSink):
     """An Iceberg table as an output. See `iceberg`."""
 
     table: str
     catalog: str = "default"
-    partition_by: tuple[str, ...] = ()
-    key: tuple[str, ...] = ()
-    compact_every: int | None = COMPACT_EVERY
     properties: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def keeps_versions(self) -> bool:
-        """Whether rows can be ended in it (`Job.apply_changes`, `history="all"`)."""
-        return True
 
     def describe(self) -> str:
         return f"Iceberg table {self.table}"
-
-    def start(self, rows: "DataFrame", query: QuerySpec) -> "StreamingQuery":
-        """Raises SinkError if the table has other columns or partitions, or a key is missing."""
-        schema, key = table_of(rows.schema, query.mode, self.key, self.describe())
-        writer = replace(self, key=key).writer(schema, query.mode, query.context)
-        return start_batches(rows, query, writer.write)
-
-    def writer(self, schema: pa.Schema, mode: str, _context: RunContext) -> "IcebergWriter":
-        """What writes micro-batches of such rows; the table is made if missing. Raises SinkError as `start`."""
-        check_partitioning(schema, self.partition_by, self.describe())
-        check_key(schema, self.key, mode, self.describe())
-        table = self._prepare(schema)
-        storage = IcebergStorage(f"{table.location().rstrip('/')}/data", dict(table.io.properties))
-        return IcebergWriter(
-            self, storage, schema, replaces=mode == "complete", deletes=mode == CHANGES, versions=mode == HISTORY
-        )
 
     def renamed(self, suffix: str) -> "IcebergSink":
         return replace(self, table=with_suffix(self.table, suffix))
@@ -77,10 +54,7 @@ class IcebergSink:
     def last_batch(self, query_id: str, _outputs: Outputs) -> int | None:
         """By the table's property of the query."""
         catalog = self._catalog()
-        if not catalog.table_exists(self.table):
-            return None
-        noted = catalog.load_table(self.table).properties.get(property_of(query_id))
-        return None if noted is None else int(noted)
+        return _noted(catalog.load_table(self.table).properties, query_id) if catalog.table_exists(self.table) else None
 
     def read(self, context: RunContext) -> "DataFrame":
         """The newest snapshot, by way of this process's memory. Raises SinkError if there is no table yet."""
@@ -88,8 +62,6 @@ class IcebergSink:
 
     def compact(self, _directory: Path) -> str:
         """Rewrite small files as large ones, a snapshot for each large one; readers and writers go on meanwhile."""
-        from ottla.pipeline.sinks.iceberg_rewrite import compact
-
         return compact(self.open)
 
     def open(self) -> "Table":
@@ -114,22 +86,26 @@ class IcebergSink:
                 "Name it in .pyiceberg.yaml, or give its properties, such as uri=..., warehouse=..."
             ) from error
 
-    def _prepare(self, schema: pa.Schema) -> "Table":
+    def conflict(self) -> type[Exception]:
+        from pyiceberg.exceptions import CommitFailedException
+
+        return CommitFailedException
+
+    def prepared(self, schema: pa.Schema, _context: RunContext) -> "tuple[Layout, Callable[[], IcebergVersion]]":
         catalog = self._catalog()
         if not catalog.table_exists(self.table):
             self._create(catalog, schema)
         table = catalog.load_table(self.table)
         check_fit(table.schema().as_arrow(), schema, self.describe())
         found = tuple(table.schema().find_column_name(each.source_id) or "?" for each in table.spec().fields)
-        if found != self.partition_by or not all(str(each.transform) == "identity" for each in table.spec().fields):
-            raise SinkError(
-                f"{self.describe()} is partitioned by {', '.join(map(str, table.spec().fields)) or 'nothing'}, "
-                f"the job asks for {', '.join(self.partition_by) or 'no partitions'}: write to another table"
-            )
+        by_value = all(str(each.transform) == "identity" for each in table.spec().fields)
+        self.check_partitions(found if by_value else ("?",), ", ".join(map(str, table.spec().fields)))
         if table.name_mapping() is None:
             with table.transaction() as transaction:
                 transaction.set_properties({_NAME_MAPPING: table.schema().name_mapping.model_dump_json()})
-        return table
+        storage = IcebergStorage(f"{table.location().rstrip('/')}/data", dict(table.io.properties))
+        layout = Layout(storage, schema, tuple(schema.names), self.partition_by)
+        return layout, partial(IcebergVersion, self, storage.location)
 
     def _create(self, catalog: "Catalog", schema: pa.Schema) -> None:
         from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
@@ -167,7 +143,14 @@ def iceberg(
     Partitions are by value (identity). Small files are compacted after every `compact_every` micro-batches; None:
     never.
     """
-    return IcebergSink(table, catalog, column_names(partition_by), column_names(key), compact_every, properties)
+    return IcebergSink(
+        table,
+        catalog,
+        properties,
+        key=column_names(key),
+        partition_by=column_names(partition_by),
+        compact_every=compact_every,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,130 +169,59 @@ class IcebergStorage:
         return files.fs_by_scheme(scheme, host), path
 
 
-def property_of(query_id: str) -> str:
-    """The table's property with the last micro-batch of the query."""
-    return f"ottla.{query_id}"
+class IcebergVersion(Version):
+    """The newest snapshot of an Iceberg table, and a transaction upon it."""
+
+    def __init__(self, sink: IcebergSink, location: str) -> None:
+        self._sink = sink
+        self._location = location
+        self._transaction = begin(sink.open())
+
+    def last_batch(self, query_id: str) -> int | None:
+        return _noted(self._transaction.table_metadata.properties, query_id)
+
+    def truncated(self, query_id: str) -> int | None:
+        return _noted(self._transaction.table_metadata.properties, query_id, _TRUNCATED)
+
+    def known(self, changes: VersionedChanges) -> dict[Key, Last]:
+        return known_versions(self._transaction, changes)
+
+    def add(self, files: list[StagedFile], notes: Notes, *, replaces: bool) -> None:
+        if replaces:
+            remove_all(self._transaction, _of_snapshot(notes))
+        if files:
+            paths = [f"{self._location}/{file.path}" for file in files]
+            self._transaction.add_files(paths, snapshot_properties=_of_snapshot(notes), check_duplicate_files=False)
+        self._commit(notes)
+
+    def merge(self, changes: Changes, notes: Notes) -> None:
+        apply(self._transaction, changes, self._sink.key, _of_snapshot(notes))
+        self._commit(notes)
+
+    def add_versions(self, versions: Versions, notes: Notes) -> None:
+        add_versions(self._transaction, versions, self._sink.key, _of_snapshot(notes))
+        self._commit(notes)
+
+    def compact(self) -> str:
+        return compact(self._sink.open)
+
+    def _commit(self, notes: Notes) -> None:
+        properties = {_property(notes.query_id): str(notes.number)}
+        if notes.truncated is not None:
+            properties[_property(notes.query_id, _TRUNCATED)] = str(notes.truncated)
+        self._transaction.set_properties(properties)
+        self._transaction.commit_transaction()
 
 
-def commit_once(table: Callable[[], "Table"], batch: MicroBatch, change: Callable[["Transaction"], None]) -> bool:
-    """Change the table and note the micro-batch in one commit; False if that has been done before.
-
-    `change` is called again when another commit came first.
-    """
-    name = property_of(batch.query_id)
-
-    def change_and_note(transaction: "Transaction") -> bool | None:
-        if int(transaction.table_metadata.properties.get(name, -1)) >= batch.number:
-            return None
-        change(transaction)
-        transaction.set_properties({name: str(batch.number)})
-        return True
-
-    return commit_anew(table, change_and_note) is not None
+def _property(query_id: str, what: str = "") -> str:
+    """The table's property with the query's last micro-batch, or with something else of it."""
+    return f"ottla.{query_id}{what}"
 
 
-def commit_anew(table: Callable[[], "Table"], change: Callable[["Transaction"], T | None]) -> T | None:
-    """Commit what `change` does, unless that is None; on a conflict, load the table again and do it anew."""
-    from pyiceberg.exceptions import CommitFailedException
-
-    attempts_left = COMMIT_ATTEMPTS
-    while True:
-        transaction = _without_blind_retries(table()).transaction()
-        try:
-            changed = change(transaction)
-            if changed is not None:
-                transaction.commit_transaction()
-            return changed
-        except CommitFailedException:
-            attempts_left -= 1
-            if not attempts_left:
-                raise
+def _noted(properties: Mapping[str, str], query_id: str, what: str = "") -> int | None:
+    found = properties.get(_property(query_id, what))
+    return None if found is None else int(found)
 
 
-def _without_blind_retries(table: "Table") -> "Table":
-    """PyIceberg repeats a commit on top of whatever came in between, which may be the same micro-batch."""
-    properties = {**table.metadata.properties, "commit.retry.num-retries": "0"}
-    table.metadata = table.metadata.model_copy(update={"properties": properties})
-    return table
-
-
-@dataclass(frozen=True, slots=True)
-class IcebergWriter:
-    """Writes micro-batches into a table. `replaces`: each takes the place of all rows; `deletes`: rows are changes of a
-    captured table, deletes among them; `versions`: the same, and all versions are kept."""
-
-    sink: IcebergSink
-    storage: IcebergStorage
-    schema: pa.Schema
-    replaces: bool
-    deletes: bool
-    versions: bool = False
-
-    def write(self, batch: MicroBatch) -> None:
-        """One micro-batch in one commit, or just its computation if it is in the table already."""
-        from ottla.pipeline.sinks.iceberg_rewrite import compact
-
-        if int(self.sink.open().properties.get(property_of(batch.query_id), -1)) >= batch.number:
-            batch.run()
-            return
-        if self.versions:
-            self._add_versions(batch)
-        elif self.sink.key and not self.replaces:
-            self._merge(batch)
-        else:
-            self._add(batch)
-        every = self.sink.compact_every
-        if every is not None and batch.number % every == every - 1:
-            compact(self.sink.open)
-
-    def _add(self, batch: MicroBatch) -> None:
-        from ottla.pipeline.sinks.iceberg_rewrite import remove_all
-
-        layout = Layout(self.storage, self.schema, tuple(self.schema.names), self.sink.partition_by)
-        files = [file.path for file in stage(batch, layout)]
-        if not files and not self.replaces:
-            return
-        notes = _notes(batch)
-
-        def change(transaction: "Transaction") -> None:
-            if self.replaces:
-                remove_all(transaction, notes)
-            if files:
-                paths = [f"{self.storage.location}/{path}" for path in files]
-                transaction.add_files(paths, snapshot_properties=notes, check_duplicate_files=False)
-
-        if commit_once(self.sink.open, batch, change):
-            discard(self.storage, leftovers(self.storage, batch, files))
-        else:
-            discard(self.storage, files)  # a driver that was thought dead has done it
-
-    def _merge(self, batch: MicroBatch) -> None:
-        from ottla.pipeline.sinks.iceberg_rewrite import apply
-
-        rows, key = batch.rows.toArrow(), self.sink.key
-        changes = reduced(rows, self.schema, key, self.sink.describe(), deletes=self.deletes)
-        if changes.num_rows:
-            change = partial(apply, changes=changes, key=key, notes=_notes(batch))
-            commit_once(self.sink.open, batch, change)
-
-    def _add_versions(self, batch: MicroBatch) -> None:
-        from ottla.pipeline.sinks.iceberg_rewrite import add_versions
-
-        rows, key = batch.rows.toArrow(), self.sink.key
-        changes = VersionedChanges.of(rows, self.schema, key, self.sink.describe())
-        name = f"{property_of(batch.query_id)}.truncated"
-
-        def change(transaction: "Transaction") -> None:
-            noted = transaction.table_metadata.properties.get(name)
-            truncated = None if noted is None else int(noted)
-            add_versions(transaction, changes, truncated, _notes(batch))
-            if changes.truncates:
-                newest = max([*changes.truncates, *([] if truncated is None else [truncated])])
-                transaction.set_properties({name: str(newest)})
-
-        if not changes.is_empty:
-            commit_once(self.sink.open, batch, change)
-
-
-def _notes(batch: MicroBatch) -> dict[str, str]:
-    return {"ottla.query": batch.query_id, "ottla.batch": str(batch.number)}
+def _of_snapshot(notes: Notes) -> dict[str, str]:
+    return {"ottla.query": notes.query_id, "ottla.batch": str(notes.number)}
