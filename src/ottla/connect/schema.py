@@ -81,6 +81,23 @@ class Schema:
         """The fields of a struct by their names."""
         return {each.name: each for each in self.fields}
 
+    @property
+    def element(self) -> "Schema":
+        """The schema of an array's elements."""
+        assert self.items is not None
+        return self.items
+
+    @property
+    def entry(self) -> tuple["Schema", "Schema"]:
+        """The schemas of a map's keys and values."""
+        assert self.keys is not None
+        return self.keys, self.element
+
+    @property
+    def has_text_keys(self) -> bool:
+        """Whether a map's keys are texts, so that formats with objects can write it as one."""
+        return self.keys is not None and self.keys.type is Type.STRING and not self.keys.optional
+
     def has(self, name: str) -> bool:
         """Whether this schema or one inside it has that name."""
         inner = [each.schema for each in self.fields] + [each for each in (self.items, self.keys) if each is not None]

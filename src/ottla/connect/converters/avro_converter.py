@@ -8,7 +8,7 @@ and names of Connect that Avro does not know stand as `connect.name`.
 import io
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import fastavro
@@ -99,14 +99,12 @@ def _without_null(schema: Schema) -> Any:
         record = {"type": "record", "name": name, "namespace": namespace, "fields": fields}
         return {**record, **({"connect.name": schema.name} if schema.name else {})}
     if schema.type is Type.ARRAY:
-        assert schema.items is not None
-        return {"type": "array", "items": avro_schema(schema.items)}
+        return {"type": "array", "items": avro_schema(schema.element)}
     if schema.type is Type.MAP:
-        assert schema.keys is not None
-        assert schema.items is not None
-        if schema.keys.type is Type.STRING and not schema.keys.optional:
-            return {"type": "map", "values": avro_schema(schema.items)}
-        pair = [{"name": "key", "type": avro_schema(schema.keys)}, {"name": "value", "type": avro_schema(schema.items)}]
+        keys, items = map(avro_schema, schema.entry)
+        if schema.has_text_keys:
+            return {"type": "map", "values": items}
+        pair = [{"name": "key", "type": keys}, {"name": "value", "type": items}]
         entry = {"type": "record", "name": "MapEntry", "namespace": _NAMESPACE, "fields": pair}
         return {"type": "array", "items": entry}
     plain = _PRIMITIVES[schema.type]
@@ -198,38 +196,34 @@ def _plain_types(written: Any) -> Any:
 
 
 def _to_avro(schema: Schema, value: Any) -> Any:
-    if value is None:
-        return None
-    if schema.name is not None and schema.name in TO_PLAIN:
-        return TO_PLAIN[schema.name](schema, value)
-    if schema.type is Type.STRUCT:
-        return {_field_name(each.name): _to_avro(each.schema, value.get(each.name)) for each in schema.fields}
-    if schema.type is Type.ARRAY:
-        assert schema.items is not None
-        return [_to_avro(schema.items, each) for each in value]
-    if schema.type is Type.MAP:
-        assert schema.keys is not None
-        assert schema.items is not None
-        if schema.keys.type is Type.STRING and not schema.keys.optional:
-            return {name: _to_avro(schema.items, each) for name, each in value.items()}
-        return [{"key": _to_avro(schema.keys, k), "value": _to_avro(schema.items, v)} for k, v in value.items()]
-    return value
+    return _walked(schema, value, TO_PLAIN, _field_name)
 
 
 def _from_avro(schema: Schema, value: Any) -> Any:
+    return _walked(schema, value, FROM_PLAIN, str)
+
+
+def _walked(
+    schema: Schema, value: Any, logical: Mapping[str, Callable[[Schema, Any], Any]], spelled: Callable[[str], str]
+) -> Any:
+    """The value with other values of logical types and other names of fields, and with other forms of odd maps."""
     if value is None:
         return None
-    if schema.name is not None and schema.name in FROM_PLAIN:
-        return FROM_PLAIN[schema.name](schema, value)
+    if schema.name is not None and schema.name in logical:
+        return logical[schema.name](schema, value)
+
+    def inner(schema: Schema, value: Any) -> Any:
+        return _walked(schema, value, logical, spelled)
+
     if schema.type is Type.STRUCT:
-        return {each.name: _from_avro(each.schema, value.get(each.name)) for each in schema.fields}
+        return {spelled(each.name): inner(each.schema, value.get(each.name)) for each in schema.fields}
     if schema.type is Type.ARRAY:
-        assert schema.items is not None
-        return [_from_avro(schema.items, each) for each in value]
+        return [inner(schema.element, each) for each in value]
     if schema.type is Type.MAP:
-        assert schema.keys is not None
-        assert schema.items is not None
-        if isinstance(value, list):
-            return {_from_avro(schema.keys, e["key"]): _from_avro(schema.items, e["value"]) for e in value}
-        return {name: _from_avro(schema.items, each) for name, each in value.items()}
+        keys, items = schema.entry
+        if logical is FROM_PLAIN and isinstance(value, list):
+            return {inner(keys, each["key"]): inner(items, each["value"]) for each in value}
+        if schema.has_text_keys:
+            return {name: inner(items, each) for name, each in value.items()}
+        return [{"key": inner(keys, key), "value": inner(items, each)} for key, each in value.items()]
     return value

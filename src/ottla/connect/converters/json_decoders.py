@@ -61,8 +61,7 @@ class JsonDecoders(BySchema[Any]):
         return decode
 
     def _array(self, schema: Schema) -> Decode:
-        assert schema.items is not None
-        read = self.of(schema.items)
+        read = self.of(schema.element)
 
         def decode(value: Any) -> list[Any]:
             if not isinstance(value, list):
@@ -72,10 +71,8 @@ class JsonDecoders(BySchema[Any]):
         return decode
 
     def _map(self, schema: Schema) -> Decode:
-        assert schema.keys is not None
-        assert schema.items is not None
-        read_key, read = self.of(schema.keys), self.of(schema.items)
-        named = schema.keys.type is Type.STRING
+        keys, items = schema.entry
+        read_key, read, named = self.of(keys), self.of(items), keys.type is Type.STRING
 
         def decode(value: Any) -> dict[Any, Any]:
             if named and isinstance(value, dict):

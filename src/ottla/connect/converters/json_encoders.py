@@ -69,8 +69,7 @@ class JsonEncoders(BySchema[str]):
         return encode
 
     def _array(self, schema: Schema) -> Encode:
-        assert schema.items is not None
-        write = self.of(schema.items)
+        write = self.of(schema.element)
 
         def encode(value: Any) -> str:
             if not isinstance(value, list | tuple):
@@ -80,10 +79,8 @@ class JsonEncoders(BySchema[str]):
         return encode
 
     def _map(self, schema: Schema) -> Encode:
-        assert schema.keys is not None
-        assert schema.items is not None
-        write_key, write = self.of(schema.keys), self.of(schema.items)
-        named = schema.keys.type is Type.STRING
+        keys, items = schema.entry
+        write_key, write, named = self.of(keys), self.of(items), keys.type is Type.STRING
 
         def encode(value: Any) -> str:
             if not isinstance(value, dict):

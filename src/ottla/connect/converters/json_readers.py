@@ -122,14 +122,12 @@ def _not_null(schema: Schema, decoders: JsonDecoders) -> CoreSchema:
     if schema.type is Type.STRUCT:
         return _struct(schema, decoders)
     if schema.type is Type.ARRAY:
-        assert schema.items is not None
-        return core_schema.list_schema(_of(schema.items, decoders), strict=True)
+        return core_schema.list_schema(_of(schema.element, decoders), strict=True)
     if schema.type is Type.MAP:
-        assert schema.keys is not None
-        assert schema.items is not None
-        if schema.keys.type is not Type.STRING:  # an array of pairs
+        keys, items = schema.entry
+        if keys.type is not Type.STRING:  # an array of pairs
             return _by_decoder(schema, decoders)
-        return core_schema.dict_schema(core_schema.str_schema(), _of(schema.items, decoders), strict=True)
+        return core_schema.dict_schema(core_schema.str_schema(), _of(items, decoders), strict=True)
     if schema.type is Type.STRING:
         return core_schema.str_schema(strict=True)
     if schema.type is Type.BOOLEAN:

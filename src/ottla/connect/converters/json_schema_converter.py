@@ -87,14 +87,12 @@ def _without_null(schema: Schema) -> dict[str, Any]:
         }
         return {"type": "object", "properties": properties}
     if schema.type is Type.ARRAY:
-        assert schema.items is not None
-        return {"type": "array", "items": json_schema(schema.items)}
+        return {"type": "array", "items": json_schema(schema.element)}
     if schema.type is Type.MAP:
-        assert schema.keys is not None
-        assert schema.items is not None
-        if schema.keys.type is Type.STRING and not schema.keys.optional:
-            return {"type": "object", "connect.type": "map", "additionalProperties": json_schema(schema.items)}
-        pair = {"type": "array", "items": [json_schema(schema.keys), json_schema(schema.items)]}
+        keys, items = map(json_schema, schema.entry)
+        if schema.has_text_keys:
+            return {"type": "object", "connect.type": "map", "additionalProperties": items}
+        pair = {"type": "array", "items": [keys, items]}
         return {"type": "array", "connect.type": "map", "items": pair}
     if schema.type is Type.BYTES:
         kind = ["number", "string"] if schema.name == DECIMAL else "string"

@@ -15,13 +15,9 @@ def to_json(schema: Schema, encoder: Callable[[Schema], Callable[[Any], str]]) -
     """A schema as the object that stands in JSON, in Kafka's order of keys; `encoder` writes default values."""
     written: dict[str, Any] = {"type": _NAMES[schema.type]}
     if schema.type is Type.ARRAY:
-        assert schema.items is not None
-        written["items"] = to_json(schema.items, encoder)
+        written["items"] = to_json(schema.element, encoder)
     elif schema.type is Type.MAP:
-        assert schema.keys is not None
-        assert schema.items is not None
-        written["keys"] = to_json(schema.keys, encoder)
-        written["values"] = to_json(schema.items, encoder)
+        written["keys"], written["values"] = (to_json(each, encoder) for each in schema.entry)
     elif schema.type is Type.STRUCT:
         written["fields"] = [{**to_json(each.schema, encoder), "field": each.name} for each in schema.fields]
     written["optional"] = schema.optional
