@@ -4,13 +4,23 @@ A field's name with dots for underscores is the setting's name: `table_include_l
 Values come as strings, as Connect's JSON has them, or as JSON's own types.
 """
 
+import re
 from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic_core import PydanticUndefined
 
-__all__ = ["CommaList", "Importance", "SecretStr", "Settings", "setting"]
+__all__ = ["CommaList", "Expressions", "Importance", "SecretStr", "Settings", "setting"]
 
 Importance = Literal["high", "medium", "low"]
 
@@ -21,6 +31,19 @@ def _split(value: object) -> object:
 
 CommaList = Annotated[list[str], BeforeValidator(_split)]
 """`a, b,c` in a configuration, a list of str in Python."""
+
+
+def _expressions(patterns: list[str]) -> list[str]:
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+    return patterns
+
+
+Expressions = Annotated[CommaList, AfterValidator(_expressions)]
+"""Regular expressions with commas in between; each has to fit the whole name, in any case of letters."""
 
 
 class Settings(BaseModel):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ottla.connect.api import ConnectError
-from ottla.connect.connectors.mysql import source as mysql_source
+from ottla.connect.connectors.mysql import stream as mysql_stream
 from ottla.connect.connectors.mysql.source import MysqlSource
 from tests.connect.shipped.mysql_database import Database, ops
 from tests.support.connect_tasks import TaskContext, running
@@ -45,7 +45,7 @@ def set_globally(database: Database, **settings: str) -> None:
 
 @pytest.mark.parametrize("then", ["", "FLUSH BINARY LOGS"])
 def test_a_lone_change_is_handed_on_at_once(database: Database, monkeypatch: pytest.MonkeyPatch, then: str) -> None:
-    monkeypatch.setattr(mysql_source, "_BEAT_S", _LONG_S)
+    monkeypatch.setattr(mysql_stream, "_BEAT_S", _LONG_S)
     began = time.monotonic()
     with running(MysqlSource, database.config()) as source:
         source.take(1)
@@ -64,7 +64,7 @@ def test_a_lone_change_is_handed_on_at_once(database: Database, monkeypatch: pyt
 
 @pytest.mark.soak
 def test_a_lone_change_is_handed_on_at_once_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mysql_source, "_BEAT_S", _LONG_S)
+    monkeypatch.setattr(mysql_stream, "_BEAT_S", _LONG_S)
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     out = ["-subj", "/CN=localhost", "-keyout", str(key), "-out", str(certificate)]

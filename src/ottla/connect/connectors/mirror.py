@@ -10,10 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
-from pydantic import field_validator
-
 from ottla.connect.api import (
-    CommaList,
     ConfigError,
     ConnectError,
     Context,
@@ -37,6 +34,7 @@ from ottla.connect.connectors.copy_ids import CopyIds
 from ottla.connect.connectors.offset_syncs import Translation
 from ottla.connect.connectors.offset_topic import OffsetTopic
 from ottla.connect.errors import of_brokers
+from ottla.connect.settings import Expressions
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message
@@ -66,8 +64,8 @@ class MirrorSettings(Settings):
     source_cluster_sasl_mechanism: str = setting("How this client logs in there.", "")
     source_cluster_sasl_username: str = setting("Its user there.", "")
     source_cluster_sasl_password: SecretStr | None = setting("Its password there.", None)
-    topics: CommaList = setting("Topics, or regular expressions for their names.", importance="high")
-    topics_exclude: CommaList = setting(
+    topics: Expressions = setting("Topics, or regular expressions for their names.", importance="high")
+    topics_exclude: Expressions = setting(
         "Regular expressions for topics to leave out.",
         default_factory=lambda: [r"__.*", r".*[\-.]internal", r".*\.replica"],
     )
@@ -84,18 +82,8 @@ class MirrorSettings(Settings):
     )
     sync_group_offsets_enabled: bool = setting("Whether the committed offsets of groups are copied, translated.", False)
     sync_group_offsets_interval_seconds: int = setting("Seconds between two copies of them.", 60, ge=1)
-    groups: CommaList = setting("Regular expressions for the groups.", default_factory=lambda: [".*"])
+    groups: Expressions = setting("Regular expressions for the groups.", default_factory=lambda: [".*"])
     consumer_max_poll_records: int = setting("Most records handed on at once.", 2_000, ge=1)
-
-    @field_validator("topics", "topics_exclude", "groups")
-    @classmethod
-    def _expressions(cls, patterns: list[str]) -> list[str]:
-        for pattern in patterns:
-            try:
-                re.compile(pattern)
-            except re.error as error:
-                raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
-        return patterns
 
     def client(self) -> dict[str, Any]:
         """For the client library."""

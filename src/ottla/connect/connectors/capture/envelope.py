@@ -65,6 +65,22 @@ def source_schema(connector: str, *own: tuple[str, Schema]) -> Schema:
     return Schema(Type.STRUCT, name=f"io.debezium.connector.{connector}.Source", version=1, fields=fields)
 
 
+def source_block(connector: str, server: str, at_us: int, db: str, **own: Any) -> SourceBlock:
+    """Where a change comes from: Debezium's common fields, then the connector's own. at_us: when it was made."""
+    return {
+        "version": VERSION,
+        "connector": connector,
+        "name": server,
+        "ts_ms": at_us // 1000,
+        "snapshot": "false",
+        "db": db,
+        "sequence": None,
+        "ts_us": at_us,
+        "ts_ns": at_us * 1000,
+        **own,
+    }
+
+
 _Conversion: TypeAlias = tuple[str, int, Callable[[Any], Any] | None, Any, Any]
 """Name, index, what converts (None: nothing has to), what a null becomes, and what stands for a value not sent."""
 

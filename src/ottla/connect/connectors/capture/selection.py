@@ -1,30 +1,23 @@
 """PURE: which tables and columns are captured, and the topics they go to, by Debezium's settings."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from decimal import Decimal
-from typing import Annotated, Any, ClassVar, Final, Literal, Self
+from typing import Any, ClassVar, Final, Literal, Self
 
-from pydantic import AfterValidator, ModelWrapValidatorHandler, PrivateAttr, model_validator
+from pydantic import ModelWrapValidatorHandler, PrivateAttr, model_validator
 
 from ottla.connect.api import CommaList, Settings, setting
+from ottla.connect.connectors.capture.envelope import Column, TableEvents, context_headers
 from ottla.connect.connectors.capture.masks import PREFIXES, Mask, Masks
 from ottla.connect.schema import Schema
+from ottla.connect.settings import Expressions
 
 _NOT_IN_TOPICS: Final = re.compile(r"[^a-zA-Z0-9._-]")
 
 
-def _expressions(patterns: list[str]) -> list[str]:
-    for pattern in patterns:
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
-    return patterns
-
-
-Expressions = Annotated[CommaList, AfterValidator(_expressions)]
-"""Regular expressions with commas in between; each has to fit the whole name, in any case of letters."""
+SnapshotMode = Literal["initial", "initial_only", "always", "no_data", "never", "when_needed"]
 
 
 class CaptureSettings(Settings):
@@ -35,6 +28,18 @@ class CaptureSettings(Settings):
 
     topic_prefix: str = setting(
         "Name of this capture, unique in the cluster: topics are called prefix.schema.table.", importance="high"
+    )
+    snapshot_mode: SnapshotMode = setting(
+        "Whether tables are read before their changes: once (initial), once without changes afterwards "
+        "(initial_only), at each start "
+        "(always), not at all (no_data), or when there is no way to go on (when_needed).",
+        "initial",
+        importance="high",
+    )
+    snapshot_fetch_size: int = setting("Rows fetched at once by a snapshot.", 10_240, ge=1)
+    incremental_snapshot_chunk_size: int = setting("Rows read at once by a snapshot amid the changes.", 1_024, ge=1)
+    skipped_operations: CommaList = setting(
+        "Operations left out: c, u, d and t (truncates), with commas, or none.", default_factory=lambda: ["t"]
     )
     table_include_list: Expressions = setting(
         "Regular expressions for the full names (schema.table) of the tables to capture; empty: all.",
@@ -120,14 +125,16 @@ class CaptureSettings(Settings):
 
 
 class Selection:
-    """The decisions that the lists of `CaptureSettings` mean."""
+    """The decisions that `CaptureSettings` mean for tables. connector: its name in the headers of records."""
 
-    def __init__(self, settings: CaptureSettings) -> None:
+    def __init__(self, settings: CaptureSettings, connector: str = "") -> None:
         self._tables = Names(settings.table_include_list, settings.table_exclude_list)
         self._columns = Names(settings.column_include_list, settings.column_exclude_list)
         self._masks = settings.masks
         self._prefix = settings.topic_prefix
         self._keys = _key_columns(settings.message_key_columns)
+        self._tombstones = settings.tombstones_on_delete
+        self._headers = context_headers(self._prefix, connector) if settings.extended_headers_enabled else ()
 
     def has_table(self, schema: str, table: str) -> bool:
         return self._tables.has(f"{schema}.{table}")
@@ -147,6 +154,30 @@ class Selection:
         """The entry of `message.key.columns` for a table."""
         full = f"{schema}.{table}"
         return next((columns for pattern, columns in self._keys if pattern.fullmatch(full)), None)
+
+    def events(
+        self,
+        table: tuple[str, str],
+        names: Sequence[str],
+        column: Callable[[int], tuple[Column, int | None]],
+        key: Sequence[str],
+        source: Schema,
+        **more: Any,
+    ) -> TableEvents:
+        """The records of a table (schema and name) with columns of these names, in the order of the incoming values.
+
+        column: makes the one with that index, and how many characters its values can have; called for those that are
+        captured or in the key. source: schema of the source block. more: further arguments of `TableEvents`.
+        """
+        columns = []
+        for index, name in enumerate(names):
+            in_rows = self.has_column(*table, name)
+            if in_rows or name in key:
+                made, length = column(index)
+                mask = self.mask(*table, name, made.schema, length)
+                columns.append(replace(made, mask=mask, in_rows=in_rows))
+        headers, tombstones = self._headers, self._tombstones
+        return TableEvents(self.topic(*table), columns, key, source, headers=headers, tombstones=tombstones, **more)
 
 
 class Names:

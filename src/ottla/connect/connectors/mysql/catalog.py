@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ottla.connect.api import ConnectError, Retriable
-from ottla.connect.connectors.capture.envelope import Column, TableEvents, context_headers
+from ottla.connect.connectors.capture.envelope import Column, TableEvents
 from ottla.connect.connectors.capture.selection import Names, Selection
-from ottla.connect.connectors.mysql.decoding.changes import source_of
+from ottla.connect.connectors.mysql.decoding.changes import SOURCE
 from ottla.connect.connectors.mysql.decoding.keys import KeyColumn, quoted
 from ottla.connect.connectors.mysql.decoding.table_map import TableMap
 from ottla.connect.connectors.mysql.decoding.types import MysqlColumn, character_length, map_column
@@ -42,11 +42,9 @@ class Catalog:
         """`kind`: mysql or mariadb."""
         self._connection = connection
         self._settings = settings
-        self._selection = Selection(settings)
+        self._selection = Selection(settings, kind)
         self._databases = Names(settings.database_include_list, ())
-        self._kind = kind
-        self._source = source_of(kind)
-        self._headers = context_headers(settings.topic_prefix, kind) if settings.extended_headers_enabled else ()
+        self.kind = kind
 
     def has(self, database: str, table: str) -> bool:
         """Whether a table is captured."""
@@ -109,7 +107,7 @@ class Catalog:
         """
         today = {row[0]: MysqlColumn(*row) for row in self._columns(table.database, table.table)}
         gone = [each for each in table.columns if each.name not in today and each.full in _IN_BINARY.values()]
-        if gone and self._kind == "mariadb":
+        if gone and self.kind == "mariadb":
             names = ", ".join(each.name for each in gone)
             warn(
                 f"{table.database}.{table.table} no longer has {names}, which the binlog has as BINARY: a UUID, INET6 "
@@ -129,23 +127,13 @@ class Catalog:
         return replace(then, default=today.default, has_expression=today.has_expression)
 
     def _events(self, database: str, table: str, described: Sequence[MysqlColumn], key: Sequence[str]) -> TableEvents:
-        keys = self._selection.key_columns(database, table) or list(key)
-        columns = []
-        for number, each in enumerate(described):
-            in_rows = self._selection.has_column(database, table, each.name)
-            if in_rows or each.name in keys:
-                column = self._column(number, each)
-                mask = self._selection.mask(database, table, each.name, column.schema, character_length(each))
-                columns.append(replace(column, mask=mask, in_rows=in_rows))
-        topic = self._selection.topic(database, table)
-        return TableEvents(
-            topic,
-            columns,
-            keys,
-            self._source,
+        return self._selection.events(
+            (database, table),
+            [each.name for each in described],
+            lambda number: (self._column(number, described[number]), character_length(described[number])),
+            self._selection.key_columns(database, table) or list(key),
+            SOURCE[self.kind],
             unchanged=_NEVER,
-            tombstones=self._settings.tombstones_on_delete,
-            headers=self._headers,
         )
 
     def _columns(self, database: str, table: str) -> list[tuple[Any, ...]]:
@@ -155,7 +143,7 @@ class Catalog:
         schema, convert, missing = map_column(column, self._settings)
         if column.nullable:
             schema = schema.as_optional()
-        default = default_value(column, self._kind, convert, missing)
+        default = default_value(column, self.kind, convert, missing)
         if default is not None:
             schema = replace(schema, default=default, has_default=True)
         return Column(column.name, number, schema, convert, None, missing)

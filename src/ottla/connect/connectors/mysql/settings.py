@@ -6,7 +6,8 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BeforeValidator, field_validator
 
 from ottla.connect.api import CommaList, SecretStr, setting
-from ottla.connect.connectors.capture.selection import CaptureSettings, Expressions
+from ottla.connect.connectors.capture.selection import CaptureSettings
+from ottla.connect.settings import Expressions
 
 _FIRST_SERVER_ID: Final = 10_000
 """The first of the generated server ids: people give small ones to their servers."""
@@ -42,15 +43,6 @@ class MysqlSettings(CaptureSettings):
         "Regular expressions for the names of the databases to capture; empty: all.", default_factory=list
     )
     database_ssl_mode: Literal["disabled", "required"] = setting("Whether the connection is encrypted.", "disabled")
-    snapshot_mode: Literal["initial", "initial_only", "always", "no_data", "never", "when_needed"] = setting(
-        "Whether tables are read before their changes: once (initial), once without changes afterwards "
-        "(initial_only), at each start "
-        "(always), not at all (no_data), or when there is no way to go on (when_needed).",
-        "initial",
-        importance="high",
-    )
-    snapshot_fetch_size: int = setting("Rows fetched at once by a snapshot.", 10_240, ge=1)
-    incremental_snapshot_chunk_size: int = setting("Rows read at once by a snapshot amid the changes.", 1_024, ge=1)
     incremental_snapshot_watermarking_strategy: WatermarkingStrategy = setting(
         "How a chunk's end is marked in the signal table: by a second row (insert_insert), or by deleting the row of "
         "its start (insert_delete), so that none stay.",

@@ -36,11 +36,11 @@ class SignalTable:
         self.database, _, self.table = self.name.partition(".")
         self._sql = f"{quoted(self.database)}.{quoted(self.table)}".replace("%", "%%")
         self._deletes = settings.incremental_snapshot_watermarking_strategy == "insert_delete"
-        self._connection = connection
+        self.connection = connection
 
     def check(self, catalog: Catalog) -> None:
         """Raises ConnectError if the table is not there, marks cannot be written, or would mean nothing."""
-        check_order(self._connection)
+        check_order(self.connection)
         names = {name.lower() for name in catalog.selected(self.database, self.table)[0]}
         if not names >= {"id", "type", "data"}:
             raise ConnectError(
@@ -82,7 +82,7 @@ class SignalTable:
         self._run(f"INSERT INTO {self._sql} (id, type) VALUES (%s, %s)", mark, kind)
 
     def _run(self, statement: str, *parameters: Any) -> None:
-        run(f"writing into signal.data.collection {self.name}", self._connection, statement, *parameters)
+        run(f"writing into signal.data.collection {self.name}", self.connection, statement, *parameters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,23 +95,20 @@ class MysqlTable(Readable):
 
 
 class MysqlChunks(ChunkReader[MysqlTable]):
-    """Chunks as one statement sees them. `kind`: mysql or mariadb."""
+    """Chunks as one statement sees them."""
 
     def __init__(
         self,
         settings: MysqlSettings,
         context: SourceContext,
         catalog: Catalog,
-        connection: Any,
-        kind: str,
+        signals: SignalTable,
         incremental: Incremental,
     ) -> None:
         super().__init__(context, incremental)
         self._settings = settings
         self._catalog = catalog
-        self._connection = connection
-        self._kind = kind
-        self._signals = SignalTable(settings, connection)
+        self._signals = signals
         self.place = ("", 0)
         """File and position of the second mark of the chunk that is handed on."""
 
@@ -147,7 +144,7 @@ class MysqlChunks(ChunkReader[MysqlTable]):
     def block(self, name: str, now_ns: int) -> SourceBlock:
         """Where rows come from that are read at this time."""
         database, _, table = name.partition(".")
-        block = source_block(self._kind, self._settings.topic_prefix, now_ns // 1_000_000, *self.place)
+        block = source_block(self._catalog.kind, self._settings.topic_prefix, now_ns // 1_000_000, *self.place)
         return block | {"db": database, "table": table, "snapshot": "incremental"}
 
     def key_of(self, change: RowChange, values: Sequence[Any]) -> Key | None:
@@ -160,13 +157,13 @@ class MysqlChunks(ChunkReader[MysqlTable]):
 
     def _read(self, table: MysqlTable, name: str, number: str) -> Chunk:
         incremental, limit = self._incremental, self._settings.incremental_snapshot_chunk_size
-        doing = f"reading a chunk of table {name}"
+        doing, connection = f"reading a chunk of table {name}", self._signals.connection
         source = ".".join(map(quoted, name.split(".", 1))).replace("%", "%%")
         keys = ", ".join(each.selected for each in table.columns).replace("%", "%%")
         order = ", ".join(each.expression for each in table.columns).replace("%", "%%")
         if incremental.until is None:
             last_first = ", ".join(f"{each.expression} DESC" for each in table.columns).replace("%", "%%")
-            found = run(doing, self._connection, f"SELECT {keys} FROM {source} ORDER BY {last_first} LIMIT %s", 1)
+            found = run(doing, connection, f"SELECT {keys} FROM {source} ORDER BY {last_first} LIMIT %s", 1)
             incremental.until = in_json(found[0]) if found else None
         read: list[tuple[Any, ...]] = []
         if incremental.until is not None:
@@ -174,14 +171,14 @@ class MysqlChunks(ChunkReader[MysqlTable]):
             where, parameters = first_after(table.columns, after, from_json(incremental.until))
             names = table.selected.replace("%", "%%")
             statement = f"SELECT {names}, {keys} FROM {source} WHERE {where} ORDER BY {order} LIMIT %s"
-            read = run(doing, self._connection, statement, *parameters, limit)
+            read = run(doing, connection, statement, *parameters, limit)
         width = len(table.names)
         by_key: dict[Key, Sequence[Any]] = {key_of(table.columns, table.names, row): row[:width] for row in read}
         last = in_json(read[-1][width:]) if read else incremental.after
         return Chunk(number, name, by_key, end=len(read) < limit, last=last)
 
 
-class Signals:
+class Signals(TableSignals[MysqlTable]):
     """Listens to the binlog for signals, changes and marks. `position`: where it was begun."""
 
     def __init__(
@@ -190,23 +187,20 @@ class Signals:
         context: SourceContext,
         catalog: Catalog,
         connection: Any,
-        kind: str,
         position: Position,
         now_ns: Callable[[], int],
     ) -> None:
-        self._catalog = catalog
+        incremental = Incremental(lambda: str(uuid.uuid4()), position.get("incremental"))
         self._table = SignalTable(settings, connection)
-        self._incremental = Incremental(lambda: str(uuid.uuid4()), position.get("incremental"))
-        self._chunks = MysqlChunks(settings, context, catalog, connection, kind, self._incremental)
-        self._signals = TableSignals(context, self._incremental, self._chunks, self._known, now_ns)
+        self._chunks = MysqlChunks(settings, context, catalog, self._table, incremental)
+        super().__init__(
+            context, incremental, self._chunks, lambda: [f"{db}.{name}" for db, name, _ in catalog.tables()], now_ns
+        )
+        self._catalog = catalog
 
     def check(self) -> None:
         """Raises ConnectError if there is no signal table that can be written."""
         self._table.check(self._catalog)
-
-    def position(self) -> Mapping[str, Any]:
-        """What a position has to say about the incremental snapshot."""
-        return self._signals.position()
 
     def has_signals(self, database: str, table: str) -> bool:
         """Whether this is the signal table."""
@@ -226,10 +220,10 @@ class Signals:
             number, is_second = mark
             if is_second:
                 self._chunks.place = place
-                return self._signals.closed(number)
+                return self.closed(number)
             self._incremental.opened(number)
         elif old is None and new is not None:
-            self._signals.signal(new)
+            self.signal(new)
         return []
 
     def changed(self, change: RowChange) -> None:
@@ -245,13 +239,6 @@ class Signals:
         chunk = self._incremental.chunk
         if chunk is not None and any(name in statement.lower() for name in chunk.table.lower().split(".", 1)):
             self._incremental.read_again()
-
-    def go_on(self) -> None:
-        """Read the next chunk, if there is one to read and none is waited for."""
-        self._signals.go_on()
-
-    def _known(self) -> list[str]:
-        return [f"{database}.{table}" for database, table, _ in self._catalog.tables()]
 
 
 def _texts(names: Sequence[str], values: Sequence[Any] | None) -> dict[str, Any] | None:

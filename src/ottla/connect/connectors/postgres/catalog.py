@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from ottla.connect.connectors.capture.envelope import Column, TableEvents, context_headers
+from ottla.connect.connectors.capture.envelope import Column, TableEvents
 from ottla.connect.connectors.capture.selection import Names, Selection
 from ottla.connect.connectors.postgres.decoding.changes import CONNECTOR, SOURCE
 from ottla.connect.connectors.postgres.decoding.keys import ColumnFacts, check_named_key, record_key, row_key
@@ -74,10 +74,9 @@ class Catalog:
     def __init__(self, connection: PostgresConnection, settings: PostgresSettings) -> None:
         self._connection = connection
         self._settings = settings
-        self._selection = Selection(settings)
+        self._selection = Selection(settings, CONNECTOR)
         self._schemas = Names(settings.schema_include_list, settings.schema_exclude_list)
         self._types: dict[int, PostgresType] = {}
-        self._headers = context_headers(settings.topic_prefix, CONNECTOR) if settings.extended_headers_enabled else ()
 
     def tables(self, *, and_signals: bool = False) -> list[FoundTable]:
         """All ordinary and partitioned tables that settings select; the signal table too, if asked for."""
@@ -130,21 +129,14 @@ class Catalog:
             key = record_key(relation, facts)
         else:
             check_named_key(relation, key)
-        captured = [self._selection.has_column(relation.schema, relation.table, name) for name in names]
-        columns = [
-            self._column(relation, number, facts.get(column.name, _UNKNOWN), in_rows=captured[number])
-            for number, column in enumerate(relation.columns)
-            if column.name in key or captured[number]
-        ]
-        return TableEvents(
-            self._selection.topic(relation.schema, relation.table),
-            columns,
+        return self._selection.events(
+            (relation.schema, relation.table),
+            names,
+            lambda number: self._column(relation, number, facts.get(names[number], _UNKNOWN)),
             key,
             SOURCE,
             unchanged=UNCHANGED,
             key_in_identity=set(key) <= identity,
-            tombstones=self._settings.tombstones_on_delete,
-            headers=self._headers,
             takes_nulls=True,
         )
 
@@ -160,7 +152,7 @@ class Catalog:
             )
         }
 
-    def _column(self, relation: Relation, number: int, fact: ColumnFacts, *, in_rows: bool) -> Column:
+    def _column(self, relation: Relation, number: int, fact: ColumnFacts) -> tuple[Column, int | None]:
         column, expression = relation.columns[number], fact.default
         mapped = map_type(column.type_oid, column.type_modifier, self._types, self._settings)
         schema = mapped.schema if fact.not_null else mapped.schema.as_optional()
@@ -168,16 +160,7 @@ class Catalog:
         if default is not None:
             schema = replace(schema, default=default, has_default=True)
         length = character_length(column.type_oid, column.type_modifier, self._types)
-        return Column(
-            column.name,
-            number,
-            schema,
-            mapped.convert,
-            mapped.when_unchanged,
-            mapped.when_missing,
-            self._selection.mask(relation.schema, relation.table, column.name, schema, length),
-            in_rows,
-        )
+        return Column(column.name, number, schema, mapped.convert, mapped.when_unchanged, mapped.when_missing), length
 
     def _learn(self, oids: set[int]) -> None:
         """Ask for types that are not known yet, with those that they are made of."""

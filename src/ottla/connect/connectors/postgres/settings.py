@@ -5,12 +5,11 @@ from typing import Final, Literal
 
 from pydantic import field_validator, model_validator
 
-from ottla.connect.api import CommaList, SecretStr, setting
-from ottla.connect.connectors.capture.selection import CaptureSettings, Expressions
+from ottla.connect.api import SecretStr, setting
+from ottla.connect.connectors.capture.selection import CaptureSettings
+from ottla.connect.settings import Expressions
 
 _SLOT_NAME: Final = re.compile(r"[a-z0-9_]{1,63}")
-
-SnapshotMode = Literal["initial", "initial_only", "always", "no_data", "never", "when_needed"]
 
 
 class PostgresSettings(CaptureSettings):
@@ -47,20 +46,8 @@ class PostgresSettings(CaptureSettings):
     publish_via_partition_root: bool = setting(
         "Whether a created publication publishes changes of partitions under the partitioned table.", False
     )
-    snapshot_mode: SnapshotMode = setting(
-        "Whether tables are read before their changes: once (initial), once without changes afterwards "
-        "(initial_only), at each start "
-        "(always), not at all (no_data), or when there is no way to go on (when_needed).",
-        "initial",
-        importance="high",
-    )
-    snapshot_fetch_size: int = setting("Rows fetched at once by a snapshot.", 10_240, ge=1)
-    incremental_snapshot_chunk_size: int = setting("Rows read at once by a snapshot amid the changes.", 1_024, ge=1)
     signal_data_collection: str = setting(
         "schema.table of the table whose new rows (id, type, data) are signals, such as execute-snapshot.", ""
-    )
-    skipped_operations: CommaList = setting(
-        "Operations left out: c, u, d and t (truncates), with commas, or none.", default_factory=lambda: ["t"]
     )
     schema_include_list: Expressions = setting(
         "Regular expressions for the names of the schemas to capture; empty: all.", default_factory=list

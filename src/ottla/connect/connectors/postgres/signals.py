@@ -1,13 +1,12 @@
 """Signals from a table, as logical replication brings them, and the incremental snapshots that they start."""
 
 import uuid
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from ottla.connect.api import ConnectError, Position, SourceContext, SourceRecord
 from ottla.connect.connectors.capture.signals import TableSignals
 from ottla.connect.connectors.postgres.catalog import Catalog
-from ottla.connect.connectors.postgres.chunks import PostgresChunks
+from ottla.connect.connectors.postgres.chunks import PostgresChunks, PostgresTable
 from ottla.connect.connectors.postgres.decoding.changes import RowChange
 from ottla.connect.connectors.postgres.decoding.incremental import PREFIX, PostgresIncremental
 from ottla.connect.connectors.postgres.decoding.pgoutput import (
@@ -21,8 +20,10 @@ from ottla.connect.connectors.postgres.decoding.pgoutput import (
 from ottla.connect.connectors.postgres.settings import PostgresSettings
 
 
-class Signals:
+class Signals(TableSignals[PostgresTable]):
     """Listens to the stream for signals, changes and marks. `position`: where the stream was started."""
+
+    _incremental: PostgresIncremental
 
     def __init__(
         self,
@@ -32,34 +33,31 @@ class Signals:
         position: Position,
         now_ns: Callable[[], int],
     ) -> None:
-        self._settings = settings
+        incremental = PostgresIncremental(lambda: uuid.uuid4().hex, position.get("incremental"))
+        reader = PostgresChunks(settings, context, catalog, incremental)
+        super().__init__(context, incremental, reader, lambda: [each.full_name for each in catalog.published()], now_ns)
+        self.table = settings.signal_data_collection
+        self._publication = settings.publication_name
         self._catalog = catalog
-        self._incremental = PostgresIncremental(lambda: uuid.uuid4().hex, position.get("incremental"))
-        reader = PostgresChunks(settings, context, catalog, self._incremental)
         self._row_keys: dict[int, tuple[Relation, list[int]]] = {}
         """For each table, its relation, and the columns that identify rows."""
-        self._signals = TableSignals(context, self._incremental, reader, self._known, now_ns)
 
     def check(self) -> None:
         """Raises ConnectError if the signal table is not there or not published."""
-        name = self._settings.signal_data_collection
+        name = self.table
         if not any(each.full_name == name for each in self._catalog.published(and_signals=True)):
             raise ConnectError(
-                f"signal.data.collection {name} is no table of publication {self._settings.publication_name}: "
+                f"signal.data.collection {name} is no table of publication {self._publication}: "
                 f"CREATE TABLE {name} (id text PRIMARY KEY, type text NOT NULL, data text), and publish it"
             )
-
-    def position(self) -> Mapping[str, Any]:
-        """What a position has to say about the incremental snapshot."""
-        return self._signals.position()
 
     def changed(self, relation: Relation, change: RowChange | Truncate, xid: int | None) -> None:
         """A row changed, or all are gone; also of the signal table."""
         name = f"{relation.schema}.{relation.table}"
-        if name == self._settings.signal_data_collection:
+        if name == self.table:
             if isinstance(change, Insert):
                 row = {column.name: value for column, value in zip(relation.columns, change.new, strict=True)}
-                self._signals.signal(row)
+                self.signal(row)
         elif isinstance(change, Truncate):
             self._incremental.truncated(name)
         elif self._incremental.tables:
@@ -75,11 +73,7 @@ class Signals:
         if message.prefix != PREFIX:
             return []
         number = self._incremental.marked(message.content.decode())
-        return self._signals.closed(number) if number is not None else []
-
-    def go_on(self) -> None:
-        """Read the next chunk, if there is one to read and none is waited for."""
-        self._signals.go_on()
+        return self.closed(number) if number is not None else []
 
     def _row_key(self, relation: Relation) -> list[int]:
         known = self._row_keys.get(relation.oid)
@@ -88,6 +82,3 @@ class Signals:
             at = [names.index(name) for name in self._catalog.row_key(relation)]
             known = self._row_keys[relation.oid] = (relation, at)
         return known[1]
-
-    def _known(self) -> list[str]:
-        return [each.full_name for each in self._catalog.published()]

@@ -1,22 +1,21 @@
 """All rows of the captured tables as of one moment: the one from which the replication slot has every change."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import psycopg2.extensions
 from psycopg2 import sql
 
-from ottla.connect.api import BadRecord, Retriable, SourceContext, SourceRecord
-from ottla.connect.connectors.capture.envelope import READ, TableEvents
-from ottla.connect.connectors.capture.snapshots import mark, table_batches, without_last
+from ottla.connect.api import Retriable, SourceContext, SourceRecord
+from ottla.connect.connectors.capture.changes import Rules
+from ottla.connect.connectors.capture.envelope import TableEvents
+from ottla.connect.connectors.capture.snapshots import SnapshotRows, SnapshotTable
 from ottla.connect.connectors.postgres.catalog import Catalog, FoundTable
 from ottla.connect.connectors.postgres.decoding.changes import source_block
 from ottla.connect.connectors.postgres.decoding.pgoutput import Relation
 from ottla.connect.connectors.postgres.session import connect, explained
 from ottla.connect.connectors.postgres.settings import PostgresSettings
-from ottla.connect.schema import Shared
 
-_TELL_EVERY: Final = 10_000
 _REWRITTEN: Final = """
     SELECT c.oid::regclass::text FROM pg_class c
     WHERE c.relkind = 'r' AND c.relfilenode <> pg_relation_filenode(c.oid) AND c.oid IN (
@@ -47,8 +46,7 @@ def select(table: FoundTable, names: list[str]) -> sql.Composed:
 class Snapshot:
     """Reads tables one after the other.
 
-    `name`: of the exported snapshot; `lsn`: where the changes after it begin; `identity`: of the system in which that
-    is a place.
+    `name`: of the exported snapshot; `start`: the position of the changes after it, with the identity of the system.
     """
 
     def __init__(
@@ -57,17 +55,15 @@ class Snapshot:
         context: SourceContext,
         catalog: Catalog,
         name: str,
-        lsn: int,
-        identity: Mapping[str, Any],
-        now_ns: Callable[[], int],
+        start: Mapping[str, Any],
+        rules: Rules,
     ) -> None:
         self._settings = settings
         self._context = context
         self._catalog = catalog
         self._name = name
-        self._lsn = lsn
-        self._identity = identity
-        self._now_ns = now_ns
+        self._start = start
+        self._rules = rules
 
     def read(self, tables: list[FoundTable]) -> Iterator[list[SourceRecord]]:
         """Batches of records of op r.
@@ -75,6 +71,8 @@ class Snapshot:
         Their positions say that the snapshot has to start again; the very last's is that of the changes after it.
         Raises Retriable if a table was rewritten since the moment of the snapshot, at which it would be seen as empty.
         """
+        position = {"snapshot": True, "lsn": self._start["lsn"]}
+        rows = SnapshotRows(self._context, self._rules, self._settings.max_batch_size, position)
         connection = connect(self._settings, f"ottla {self._context.connector} snapshot")
         try:
             with explained("taking the snapshot"):
@@ -92,16 +90,11 @@ class Snapshot:
             if rewritten is not None:
                 raise Retriable(f"table {rewritten[0]} was rewritten just as the snapshot began, which is begun anew")
             described = [self._described(table) for table in tables]  # a key that is refused is so before any record
-            last = yield from without_last(
-                batch
-                for number, (table, relation, events) in enumerate(filter(None, described))
-                for batch in self._table(connection, table, relation, events, first=number == 0)
-            )
+            last = yield from rows.batches(self._table(connection, *each) for each in filter(None, described))
         finally:
             connection.close()
         if last is not None:  # only now: a concurrent change of the table has waited long enough
-            mark(last, "last")
-            last.position = {"lsn": self._lsn, **self._identity}
+            last.position = self._start
             yield [last]
 
     def _described(self, table: FoundTable) -> tuple[FoundTable, Relation, TableEvents] | None:
@@ -109,34 +102,13 @@ class Snapshot:
         events = self._catalog.describe(relation)
         return None if events is None else (table, relation, events)
 
-    def _table(
-        self, connection: Any, table: FoundTable, relation: Relation, events: TableEvents, *, first: bool
-    ) -> Iterator[list[SourceRecord]]:
-        what = f"snapshot of {table.full_name}"
-        records = self._records(connection, table, relation, events, what)
-        done = yield from table_batches(records, self._settings.max_batch_size, first=first)
-        self._context.progress(what, done, done)
-
-    def _records(
-        self, connection: Any, table: FoundTable, relation: Relation, events: TableEvents, what: str
-    ) -> Iterator[SourceRecord]:
-        """A table's rows. what: the name for progress reports."""
-        position = {"snapshot": True, "lsn": self._lsn}
-        now_us = self._now_ns() // 1000
-        block = source_block(self._settings.topic_prefix, self._settings.database_dbname, now_us, None, self._lsn)
-        block = Shared(block, schema=table.schema, table=table.name, snapshot="true")
-        self._context.progress(what, 0, table.rows_about)
+    def _table(self, connection: Any, table: FoundTable, relation: Relation, events: TableEvents) -> SnapshotTable:
+        settings, now_us = self._settings, self._rules.now_ns() // 1000
+        block = source_block(settings.topic_prefix, settings.database_dbname, now_us, None, self._start["lsn"])
         names = [column.name for column in relation.columns]
-        for done, values in enumerate(self._rows(connection, table, names), 1):
-            try:
-                record = events.created(values, block, self._now_ns(), READ)
-            except BadRecord as error:
-                self._context.reject(error)
-            else:
-                record.position = position
-                yield record
-            if done % _TELL_EVERY == 0:
-                self._context.progress(what, done, max(done, table.rows_about))
+        rows = self._rows(connection, table, names)
+        block |= {"schema": table.schema, "table": table.name}
+        return SnapshotTable(table.full_name, events, block, rows, table.rows_about)
 
     def _rows(self, connection: Any, table: FoundTable, names: list[str]) -> Iterator[tuple[Any, ...]]:
         with explained(f"reading table {table.full_name}"), connection.cursor("snapshot") as cursor:

@@ -5,11 +5,13 @@ from typing import Any
 import pytest
 
 from ottla.connect.api import BadRecord, Progress, SourceRecord
+from ottla.connect.connectors.capture.changes import Rules
 from ottla.connect.connectors.capture.envelope import Column, TableEvents
 from ottla.connect.connectors.capture.transactions import Transactions
-from ottla.connect.connectors.mysql.decoding.changes import Changes, RowChange, source_of
+from ottla.connect.connectors.mysql.decoding.changes import SOURCE, Changes, RowChange
+from ottla.connect.connectors.mysql.decoding.place import Origin
 from ottla.connect.connectors.mysql.decoding.table_map import TableMap
-from ottla.connect.connectors.mysql.source import MysqlSource, _add_mariadb_gtid, _add_mysql_gtid
+from ottla.connect.connectors.mysql.gtids import add_mariadb_gtid, add_mysql_gtid, end_of_binlog
 from ottla.connect.schema import INT64
 
 COLUMNS = [Column("id", 0, INT64, int)]
@@ -24,14 +26,14 @@ def changes(
     kind: str = "mariadb",
     reject: Any = None,
 ) -> Changes:
-    table = TableEvents("t.db.items", COLUMNS, ["id"], source_of("mariadb"), unchanged=object())
+    table = TableEvents("t.db.items", COLUMNS, ["id"], SOURCE["mariadb"], unchanged=object())
 
     def describe(described: TableMap) -> TableEvents | None:
         return table if described.table == "items" else None
 
     warn = (warned if warned is not None else []).append
-    add = _add_mariadb_gtid if kind == "mariadb" else _add_mysql_gtid
-    return Changes(kind, "t", position, describe, add, lambda: 1, warn, "-1-", skipped, transactions, None, reject)
+    origin = Origin(kind, "t", add_mariadb_gtid if kind == "mariadb" else add_mysql_gtid, "-1-")
+    return Changes(origin, position, describe, Rules(lambda: 1, skipped, transactions, reject), warn)
 
 
 def inserted(table: str, *keys: int) -> RowChange:
@@ -70,10 +72,10 @@ def test_rows_that_are_done_are_passed_over() -> None:
 
 
 def test_sets_of_gtids_grow() -> None:
-    assert _add_mariadb_gtid("", "0-1-5") == "0-1-5"
-    assert _add_mariadb_gtid("0-1-5,2-1-3", "0-2-6") == "0-2-6,2-1-3"
-    assert _add_mysql_gtid("", f"{UUID}:1") == f"{UUID}:1"
-    assert _add_mysql_gtid(f"{UUID}:1-4", f"{UUID}:5") == f"{UUID}:1-5"
+    assert add_mariadb_gtid("", "0-1-5") == "0-1-5"
+    assert add_mariadb_gtid("0-1-5,2-1-3", "0-2-6") == "0-2-6,2-1-3"
+    assert add_mysql_gtid("", f"{UUID}:1") == f"{UUID}:1"
+    assert add_mysql_gtid(f"{UUID}:1-4", f"{UUID}:5") == f"{UUID}:1-5"
 
 
 @pytest.mark.parametrize(
@@ -120,7 +122,7 @@ class Server:
     ],
 )
 def test_gtids_of_mysql_are_all_if_every_transaction_has_one(gtids: str, mode: str, known: dict[str, str]) -> None:
-    assert MysqlSource._now(Server(gtids, mode), "mysql") == {"file": "b.1", "pos": 4, **known}
+    assert end_of_binlog(Server(gtids, mode), "mysql") == {"file": "b.1", "pos": 4, **known}
 
 
 def test_transactions_are_told_and_counted_if_asked_for() -> None:

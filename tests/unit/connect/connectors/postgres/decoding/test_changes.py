@@ -1,11 +1,13 @@
 """Messages as records with positions: where it goes on from after each."""
 
+from collections.abc import Callable
 from typing import Any
 
 from ottla.connect.api import Progress, SourceRecord
+from ottla.connect.connectors.capture.changes import Rules
 from ottla.connect.connectors.capture.envelope import Column, TableEvents
 from ottla.connect.connectors.capture.transactions import Transactions
-from ottla.connect.connectors.postgres.decoding.changes import SOURCE, Changes
+from ottla.connect.connectors.postgres.decoding.changes import SOURCE, Changes, Origin
 from ottla.connect.connectors.postgres.decoding.pgoutput import (
     UNCHANGED,
     Begin,
@@ -26,8 +28,33 @@ RELATION = Relation(7, "public", "items", "d", ())
 TABLE = TableEvents("t.public.items", [Column("id", 0, INT64, int)], ["id"], SOURCE, unchanged=UNCHANGED)
 
 
-def changes(position: dict[str, Any], **more: Any) -> Changes:
-    made = Changes("t", "db", position, lambda relation: TABLE if relation.oid in (7, 9) else None, lambda: 1, **more)
+class Listening:
+    """What listens to the signal table, and to all changes."""
+
+    def __init__(self, table: str, heard: list[tuple[int, str]]) -> None:
+        self.table = table
+        self._heard = heard
+
+    def changed(self, relation: Relation, change: Message, _xid: int | None) -> None:
+        self._heard.append((relation.oid, type(change).__name__))
+
+    def marked(self, _message: LogicalMessage) -> list[SourceRecord]:
+        return []
+
+    def position(self) -> dict[str, Any]:
+        return {}
+
+
+def changes(
+    position: dict[str, Any],
+    *,
+    xmin: Callable[[], int | None] = lambda: None,
+    messages: Messages | None = None,
+    listener: Listening | None = None,
+    **rules: Any,
+) -> Changes:
+    described = lambda relation: TABLE if relation.oid in (7, 9) else None  # noqa: E731
+    made = Changes(Origin("t", "db", xmin), position, described, Rules(lambda: 1, **rules), listener, messages)
     made.take(RELATION, 0, [])
     made.take(Relation(8, "public", "other", "d", ()), 0, [])
     return made
@@ -99,7 +126,7 @@ def test_messages_amid_a_transaction_and_between_two_come_once() -> None:
         made = changes(position, transactions=Transactions("t.transaction"), messages=Messages(settings, SOURCE))
         batch: list[SourceRecord | Progress] = []
         for lsn, message in stream:
-            if lsn >= 120 and lsn <= made.lsn:  # the server does not send it again
+            if lsn >= 120 and lsn <= made.position()["lsn"]:  # the server does not send it again
                 continue
             made.take(message, lsn, batch)
         return [each for each in batch if isinstance(each, SourceRecord) and each.topic != "t.transaction"]
@@ -257,7 +284,7 @@ def test_transactions_are_told_of_once_and_counted_on_from_wherever_it_goes_on()
     for done, position in enumerate(positions, 1):
         if position is not None and position["lsn"] == 50:
             assert told(position)[0] == records[done:], position
-    records, positions = told({"lsn": 50}, skipped=frozenset({"t", "c"}), listened_to="public.else")
+    records, positions = told({"lsn": 50}, skipped=frozenset({"t", "c"}), listener=Listening("public.else", []))
     assert [each[:1] for each in records[:3]] == [("BEGIN",), ("d",), ("tombstone",)]
     for done, position in enumerate(positions, 1):
         if position is not None and position["lsn"] == 50:
@@ -273,15 +300,12 @@ def test_the_begin_of_a_transaction_that_was_not_told_of_is_made_up_for() -> Non
 
 
 def test_a_table_that_is_listened_to_has_no_records_and_what_is_done_is_not_heard_again() -> None:
+    everything: list[tuple[int, str]] = []
     heard: list[tuple[int, str]] = []
-
-    def hear(relation: Relation, change: Message, _xid: int | None) -> None:
-        heard.append((relation.oid, type(change).__name__))
-
-    records, _ = told({"lsn": 50}, listened_to="public.more", on_change=hear)
+    records, _ = told({"lsn": 50}, listener=Listening("public.more", everything))
     kinds = [each[0] for each in records]
     assert kinds == ["BEGIN", "c", "d", "tombstone", "c", "u", "t", "d", "tombstone", "END", "BEGIN", "END"]
-    everything, heard = heard, []
-    told({"lsn": 50, "transaction": 100, "events": 5, "begun": True}, listened_to="public.more", on_change=hear)
+    half_done = {"lsn": 50, "transaction": 100, "events": 5, "begun": True}
+    told(half_done, listener=Listening("public.more", heard))
     assert everything[:4] == [(7, "Insert"), (7, "Update"), (7, "Update"), (9, "Insert")]
     assert heard == everything[4:] == [(9, "Truncate"), (7, "Truncate"), (7, "Delete"), (9, "Insert")]

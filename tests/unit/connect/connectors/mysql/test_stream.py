@@ -5,11 +5,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.support.connect_tasks import TaskContext
 
-from ottla.connect.connectors.mysql import source as mysql_source
+from ottla.connect.connectors.mysql import stream as mysql_stream
 from ottla.connect.connectors.mysql.settings import MysqlSettings
-from ottla.connect.connectors.mysql.source import MysqlSource
+from ottla.connect.connectors.mysql.stream import BinlogStream, Connections
 
 _TIMEOUT_S = 10.0
 
@@ -29,9 +28,9 @@ class Endless:
 
 
 def test_the_runtime_has_its_turn_amid_a_transaction_that_is_not_captured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mysql_source, "_EMPTY_S", 0.01)
+    monkeypatch.setattr(mysql_stream, "_EMPTY_S", 0.01)
     given = {"database.hostname": "h", "database.user": "u", "topic.prefix": "t"}
-    source = MysqlSource(MysqlSettings(**given), TaskContext())  # type: ignore[arg-type]
     endless: Any = Endless()
     changes: Any = SimpleNamespace(in_transaction=True)
-    assert source._batch(endless, endless, changes) == ([], False, None)
+    settings = MysqlSettings(**given)  # type: ignore[arg-type]
+    assert BinlogStream(settings, endless, Connections(), endless, changes).read() == ([], False, None)
