@@ -71,3 +71,27 @@ def test_of_two_drivers_one_writes(tmp_path: Path, kind: str, options: dict[str,
         found = [(flight,) for flight in scan.to_arrow()["flight"].to_pylist()]
         assert len(files_below(tmp_path)) == len(list(scan.plan_files()))
     assert sorted(found) == [(1,), (2,), (3,)]
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_compaction_that_others_overtake_does_not_fail_the_micro_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    catalog: dict[str, Any] = {"uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/warehouse"}
+    sink: Any = (
+        delta("out", compact_every=1)
+        if kind == "delta"
+        else iceberg("flights.out", catalog="test", compact_every=1, **catalog)
+    )
+    rows = numbered(1, 2, 3)
+    context = RunContext(cast(Any, None), "", "job", "run", tmp_path, tmp_path)
+    writer = sink.writer(rows.schema, "append", context)
+
+    def overtaken(_version: object) -> str:
+        raise sink.conflict()("another commit came first")
+
+    monkeypatch.setattr(type(writer.load()), "compact", overtaken)
+    with caplog.at_level("INFO"):
+        writer.write(MicroBatch(cast(Any, LocalRows(rows)), QUERY, 0))
+    assert writer.load().last_batch(QUERY) == 0
+    assert "another writer was at it" in caplog.text
