@@ -43,6 +43,16 @@ def set_globally(database: Database, **settings: str) -> None:
     root.close()
 
 
+def test_a_snapshot_alone_is_not_followed_by_changes_after_a_restart(database: Database) -> None:
+    config = database.config(snapshot_mode="initial_only")
+    with running(MysqlSource, config) as source:
+        assert ops(source.rest()) == [("r", 0)]
+        position = source.position
+    database.run("INSERT INTO items VALUES (1)")
+    with running(MysqlSource, config, position) as source:
+        assert source.rest() == []
+
+
 @pytest.mark.parametrize("then", ["", "FLUSH BINARY LOGS"])
 def test_a_lone_change_is_handed_on_at_once(database: Database, monkeypatch: pytest.MonkeyPatch, then: str) -> None:
     monkeypatch.setattr(mysql_stream, "_BEAT_S", _LONG_S)

@@ -80,6 +80,8 @@ class MysqlSource(Source[MysqlSettings]):
 
     def read(self, position: Position | None) -> Iterator[Yielded]:
         settings = self.settings
+        if settings.snapshot_mode == "initial_only" and position is not None and "snapshot" not in position:
+            return  # it is taken
         with closing(connect(settings)) as connection:
             check_server(connection)
             kind = _kind(connection)
