@@ -274,13 +274,10 @@ class EncoderSource:
         else:
             self.line(f"for {item} in {items}:")
         self.depth += 1
-        before = len(self.lines)
         if isinstance(element, type):
             self.line(f"if {item}.__class__ is encoded: {self.out} += {item}; continue")
         self.value(element, item, compact, False, "")
         self.flush()
-        if len(self.lines) == before:
-            self.line("pass")
         self.depth -= 1
 
     def records(self, place: str, compact: bool, nullable: bool, label: str) -> None:

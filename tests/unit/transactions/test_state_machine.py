@@ -3,7 +3,7 @@
 import pytest
 from tests.unit.transactions.asking import P0, P1, P2, TIMEOUT_MS, Asking, T
 
-from ottla.coordination.state_machine import TimerFired
+from ottla.coordination.state_machine import IllegalTransition, TimerFired
 from ottla.errors import ErrorCode
 from ottla.ids import ProducerId, ProducerIdAndEpoch, TransactionalId
 from ottla.records.batch import MAX_PRODUCER_EPOCH
@@ -19,7 +19,6 @@ from ottla.transactions.events import (
     MarkersWritten,
     SendMarkers,
 )
-from ottla.transactions.state_machine import IllegalTransition
 from ottla.transactions.states import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
