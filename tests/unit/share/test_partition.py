@@ -599,3 +599,13 @@ def test_offsets_without_a_record_are_finished_where_keys_are_learnt() -> None:
     say(machine, "m", 3, 3, ACCEPT)
     commit(machine)
     assert machine.next_offset() == 5
+
+
+def test_keys_of_what_is_finished_are_not_learnt() -> None:
+    machine = partition()
+    acquire(machine, "m", Fetched(0, 1))
+    machine.set_order(key_ordered=True)
+    assert machine.unknown_from() == 0
+    say(machine, "m", 0, 1, ACCEPT)
+    commit(machine)
+    assert machine.unknown_from() == 2
