@@ -22,7 +22,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install native demo demo-cdc demo-cluster programs unit test check format bench compat simulate chaos soak kills docs dist lock clean
+.PHONY: help install native demo demo-cdc demo-cluster programs unit test coverage check format bench compat simulate chaos soak kills docs dist lock clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -55,6 +55,13 @@ test: programs $(VENV)/.with-dev ## Run every test; what this machine lacks is i
 
 soak: programs $(VENV)/.with-dev ## Run the tests that take minutes: clusters of processes, kills under Spark
 	$(BIN)/python -m pytest -m soak $(ARGS)
+
+# Tracing makes tests slower, so that none may time out, and those that compare times are left out.
+coverage: $(VENV)/.with-dev ## Run all unit tests and measure coverage; a pure package below its threshold fails
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -n 2 --dist worksteal -o timeout=600 -m "not soak and not timed" tests/unit $(ARGS)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/python -m tests.support.pure_coverage
 
 check: $(VENV)/.with-dev ## Check format, lint, types and the direction of the imports
 	$(BIN)/ruff format --check .

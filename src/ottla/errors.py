@@ -215,46 +215,68 @@ class ApiError(OttlaError):
 
 
 class InvalidRequest(OttlaError):
+    """A request contradicts itself or Kafka's rules."""
+
     code = ErrorCode.INVALID_REQUEST
 
 
 class UnknownTopicOrPartition(OttlaError):
+    """There is no such topic, or no such partition of it, on this broker."""
+
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 class UnknownTopicId(OttlaError):
+    """No topic has this id."""
+
     code = ErrorCode.UNKNOWN_TOPIC_ID
 
 
 class InvalidTopic(OttlaError):
+    """The topic's name is not allowed, or the topic may not be used in this way."""
+
     code = ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 class TopicAlreadyExists(OttlaError):
+    """A topic of this name exists."""
+
     code = ErrorCode.TOPIC_ALREADY_EXISTS
 
 
 class InvalidConfig(OttlaError):
+    """A setting is unknown, or its value is not allowed."""
+
     code = ErrorCode.INVALID_CONFIG
 
 
 class NotLeader(OttlaError):
+    """This broker does not lead the partition; the client looks for the leader again."""
+
     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 class FencedLeaderEpoch(OttlaError):
+    """The client knows an older leader epoch than this broker (KIP-320)."""
+
     code = ErrorCode.FENCED_LEADER_EPOCH
 
 
 class UnknownLeaderEpoch(OttlaError):
+    """The client knows a newer leader epoch than this broker (KIP-320)."""
+
     code = ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
 class OffsetOutOfRange(OttlaError):
+    """The offset is below the log start offset or past the end."""
+
     code = ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 class CorruptMessage(OttlaError):
+    """Bytes are not what their checksum or their format promises."""
+
     code = ErrorCode.CORRUPT_MESSAGE
 
 
@@ -271,50 +293,74 @@ class RefusedRecords(OttlaError):
 
 
 class InvalidRecord(RefusedRecords):
+    """A record is not valid in its topic, such as one without a key in a compacted topic."""
+
     code = ErrorCode.INVALID_RECORD
 
 
 class InvalidTimestamp(RefusedRecords):
+    """A record's timestamp is too far from the broker's clock."""
+
     code = ErrorCode.INVALID_TIMESTAMP
 
 
 class UnsupportedForMessageFormat(OttlaError):
+    """The record batch has a format that is too old for the request."""
+
     code = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
 
 
 class MessageTooLarge(OttlaError):
+    """A batch is larger than `max.message.bytes`."""
+
     code = ErrorCode.MESSAGE_TOO_LARGE
 
 
 class RecordListTooLarge(OttlaError):
+    """Batches are larger together than a segment."""
+
     code = ErrorCode.RECORD_LIST_TOO_LARGE
 
 
 class OutOfOrderSequence(OttlaError):
+    """A batch does not continue its producer's sequence: one before it is missing."""
+
     code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 class InvalidProducerEpoch(OttlaError):
+    """A newer instance of the producer has fenced this one."""
+
     code = ErrorCode.INVALID_PRODUCER_EPOCH
 
 
 class UnknownProducerId(OttlaError):
+    """The producer's state is unknown here, or has expired."""
+
     code = ErrorCode.UNKNOWN_PRODUCER_ID
 
 
 class InvalidTxnState(OttlaError):
+    """The transaction is not in a state in which the request is allowed."""
+
     code = ErrorCode.INVALID_TXN_STATE
 
 
 class TransactionCoordinatorFenced(OttlaError):
+    """A marker has an older coordinator epoch than one before it."""
+
     code = ErrorCode.TRANSACTION_COORDINATOR_FENCED
 
 
 class UnsupportedCompressionType(OttlaError):
+    """The batch's compression is unknown, or not allowed in this version of the request."""
+
     code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
 
 class InconsistentTopicId(OttlaError):
+    """The topic's id is not the one that this broker's log has."""
+
     code = ErrorCode.INCONSISTENT_TOPIC_ID
 
 
@@ -325,8 +371,12 @@ class KafkaStorageError(OttlaError):
 
 
 class NotCoordinator(OttlaError):
+    """Another broker coordinates this group or transactional id."""
+
     code = ErrorCode.NOT_COORDINATOR
 
 
 class CoordinatorLoadInProgress(OttlaError):
+    """The coordinator still reads its log; the client tries again."""
+
     code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

@@ -41,6 +41,7 @@ class ChildProcess:
 
     @property
     def pid(self) -> int:
+        """The process id; the process must have been started."""
         assert self._process is not None, f"{self.name} was not started"
         return self._process.pid
 

@@ -36,6 +36,8 @@ class UpgradeType(IntEnum):
 
 
 class FeatureUpdate(NamedTuple):
+    """A requested change of one feature's level (KIP-584)."""
+
     feature: str
     level: int
     upgrade_type: int

@@ -70,6 +70,7 @@ class OffsetResetLimit:
     """What `parse_offset_reset` can read."""
 
     def problem(self, value: Value) -> str | None:
+        """Why a value is no offset reset policy (KIP-932), with `{}` for the setting's name; None if it is one."""
         try:
             parse_offset_reset(str(value))
         except ValueError:

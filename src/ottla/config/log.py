@@ -9,6 +9,8 @@ FOREVER_MS: Final = 2**63 - 1
 
 
 class TimestampType(Enum):
+    """Values of `message.timestamp.type`: the time that the producer set, or that of the append."""
+
     CREATE_TIME = "CreateTime"
     LOG_APPEND_TIME = "LogAppendTime"
 

@@ -92,6 +92,7 @@ class GzipLevel:
     """Levels of gzip: 1 to 9, and -1 for the library's own choice."""
 
     def problem(self, value: Value) -> str | None:
+        """Why a value is no level of gzip; None if it is one."""
         if isinstance(value, int) and (1 <= value <= 9 or value == -1):
             return None
         return "Value must be between 1 and 9 or equal to -1"
@@ -114,6 +115,7 @@ class ThrottledReplicas:
     """`partition:broker,...`, or `*` for all, as replication throttling writes its lists."""
 
     def problem(self, value: Value) -> str | None:
+        """Why a value lists no throttled replicas (KIP-73), with `{}` for the setting's name; None if it does."""
         entries = value if isinstance(value, tuple) else ()
         text = ",".join(entries)
         if not entries or text.strip() == "*" or all(re.fullmatch(r"[0-9]+:[0-9]+", entry) for entry in entries):
@@ -131,6 +133,7 @@ class Networks:
     """Networks in CIDR notation, or single addresses."""
 
     def problem(self, value: Value) -> str | None:
+        """Why a value is no list of networks; None if it is one."""
         from ipaddress import ip_network
 
         try:

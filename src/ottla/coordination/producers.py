@@ -63,6 +63,7 @@ class Producers:
         self._verifying: dict[int, set[Verification]] = {}
 
     def state_entry(self, producer_id: int) -> ProducerStateEntry | None:
+        """The newest state of a producer, queued batches included; None: unknown."""
         queued = self._queued.get(producer_id)
         return self._in_log(producer_id) if queued is None else queued[1]
 

@@ -25,6 +25,7 @@ class Timers:
         return len(self._deadlines)
 
     def set(self, key: TimerKey, at: float) -> None:
+        """Start a timer, or move it; `at` is its deadline in the unit of the clock that `due` gets."""
         self._deadlines[key] = at
         scheduled = self._scheduled.get(key)
         if scheduled is None or at < scheduled:
@@ -34,6 +35,7 @@ class Timers:
         self._deadlines.pop(key, None)
 
     def clear(self) -> None:
+        """Forget all timers."""
         self._deadlines.clear()
         self._scheduled.clear()
         self._heap.clear()

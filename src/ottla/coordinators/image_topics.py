@@ -19,12 +19,14 @@ class ImageTopics:
         self._found: dict[TopicName, Topic] = {}
 
     def by_name(self, name: TopicName) -> Topic | None:
+        """A topic of the image; None if there is none of this name."""
         found = self._found.get(name)
         if found is None and (topic := self._image.topics.get(name)) is not None:
             found = self._found[name] = self._look_at(topic)
         return found
 
     def by_id(self, topic_id: TopicId) -> Topic | None:
+        """A topic of the image; None if there is none with this id."""
         topic = self._image.topics_by_id.get(topic_id)
         return None if topic is None else self.by_name(topic.name)
 

@@ -61,6 +61,8 @@ class TopicOffsets(NamedTuple):
 
 
 class TopicDeletion(NamedTuple):
+    """The outcome, for one topic, of the deletion of a share group's offsets."""
+
     topic: TopicName
     topic_id: TopicId
     error: ErrorCode

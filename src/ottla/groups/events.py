@@ -69,6 +69,8 @@ class JoinedMember(NamedTuple):
 
 
 class Joined(NamedTuple):
+    """The reply to `Join`."""
+
     error: ErrorCode
     member_id: MemberId
     generation: int = NO_GENERATION
@@ -95,6 +97,8 @@ class Sync(Request["Synced"]):
 
 
 class Synced(NamedTuple):
+    """The reply to `Sync`."""
+
     error: ErrorCode
     protocol_type: str | None = None
     protocol_name: str | None = None
@@ -128,6 +132,8 @@ class Leave(Request["Left"]):
 
 
 class Left(NamedTuple):
+    """The reply to `Leave`."""
+
     errors: tuple[ErrorCode, ...]
     """One per member, in the request's order."""
 
@@ -136,6 +142,8 @@ class Left(NamedTuple):
 
 
 class OffsetToCommit(NamedTuple):
+    """One offset of an offset commit; `leader_epoch` -1: not sent."""
+
     topic: TopicName
     partition: PartitionId
     offset: int
@@ -162,11 +170,15 @@ class CommitOffsets(Request["OffsetsCommitted"]):
 
 
 class OffsetsCommitted(NamedTuple):
+    """The reply to `CommitOffsets`."""
+
     errors: tuple[ErrorCode, ...]
     """One per offset, in the request's order."""
 
 
 class TopicPartitions(NamedTuple):
+    """Partitions of a topic in requests for offsets."""
+
     topic: TopicName
     partitions: tuple[PartitionId, ...]
     topic_id: TopicId = ZERO_TOPIC_ID
@@ -197,11 +209,15 @@ class FetchedOffset(NamedTuple):
 
 
 class FetchedTopic(NamedTuple):
+    """A topic's committed offsets."""
+
     topic: TopicName
     offsets: tuple[FetchedOffset, ...]
 
 
 class OffsetsFetched(NamedTuple):
+    """The reply to `FetchOffsets`."""
+
     topics: tuple[FetchedTopic, ...]
     error: ErrorCode = ErrorCode.NONE
     """The error of the group as a whole: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH."""
@@ -216,6 +232,8 @@ class DeleteOffsets(Request["OffsetsDeleted"]):
 
 
 class OffsetsDeleted(NamedTuple):
+    """The reply to `DeleteOffsets`."""
+
     error: ErrorCode
     topics: tuple[tuple[TopicName, ErrorCode], ...] = ()
     """One per topic, in the request's order; the same for all of a topic's partitions."""
@@ -245,6 +263,8 @@ class ListGroups(Request["tuple[GroupListing, ...]"]):
 
 
 class GroupListing(NamedTuple):
+    """A group in ListGroups."""
+
     group_id: GroupId
     protocol_type: str
     state: str
@@ -259,6 +279,8 @@ class DescribeGroups(Request["tuple[GroupDescription, ...]"]):
 
 
 class MemberDescription(NamedTuple):
+    """A member in DescribeGroups; `metadata` and `assignment` are opaque to the broker."""
+
     member_id: MemberId
     instance_id: InstanceId | None
     client_id: str
@@ -268,6 +290,8 @@ class MemberDescription(NamedTuple):
 
 
 class GroupDescription(NamedTuple):
+    """A group in DescribeGroups."""
+
     group_id: GroupId
     state: GroupState
     protocol_type: str = ""

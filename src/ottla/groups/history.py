@@ -58,11 +58,13 @@ class History:
             self._reasons[reason] = None
 
     def take_reasons(self) -> tuple[str, ...]:
+        """The reasons since the last call, each once; they are forgotten here."""
         reasons = tuple(self._reasons)
         self._reasons = {}
         return reasons
 
     def add(self, rebalance: Rebalance) -> None:
+        """Keep a rebalance, and log it."""
         self._rebalances.append(rebalance)
         log.info(
             "%s group %s: assignment %d by %s: members %d, partitions moved %d (%s)",

@@ -44,6 +44,7 @@ class GroupRecordFormat:
         return _ENCODERS[type(record)](record)
 
     def decode(self, key: bytes, value: bytes | None) -> GroupRecord | None:
+        """A record of the log; None for a type that this version does not know. Raises CorruptMessage."""
         try:
             decoder = _DECODERS.get(version_of(key))
             if decoder is None:

@@ -15,6 +15,7 @@ class CheckedRanges:
         self._ends: list[int] = []
 
     def covers(self, start: int, end: int) -> bool:
+        """Whether all bytes from `start` up to `end` are known to be intact."""
         starts, ends = self._starts, self._ends
         found = bisect_right(starts, start) - 1
         return found >= 0 and found < len(ends) and ends[found] >= end

@@ -58,6 +58,7 @@ def read_epochs(fs: FileSystem, path: str) -> list[tuple[int, int]]:
 
 
 def encode_partition_metadata(topic_id: TopicId) -> bytes:
+    """The content of Kafka's `partition.metadata`."""
     encoded = urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
     return f"{_BEFORE_TOPIC_ID}{encoded}".encode()
 

@@ -180,6 +180,7 @@ class LogDirectories:
         return found
 
     def get(self, partition: TopicPartition) -> PartitionLog | None:
+        """The log of a partition, in whichever directory it is; None if there is none."""
         for directory in self.directories:
             log = directory.logs.get(partition)
             if log is not None:

@@ -266,10 +266,12 @@ class RealFileSystem:
     __slots__ = ()
 
     def open(self, path: str, *, create: bool = False) -> File:
+        """See `FileSystem.open`."""
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         return RealFile(os.open(path, flags, 0o644))
 
     def read_bytes(self, path: str) -> bytes:
+        """The whole file, by system calls alone."""
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             with os.fdopen(fd, "rb", buffering=0, closefd=False) as file:
@@ -278,12 +280,14 @@ class RealFileSystem:
             os.close(fd)
 
     def write_bytes(self, path: str, data: Buffer, *, sync: bool) -> None:
+        """See `FileSystem.write_bytes`."""
         file = RealFile(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644))
         file.write(0, data)
         if sync:
             os.fsync(file.fd)
 
     def names(self, directory: str) -> list[tuple[str, bool, int]]:
+        """See `FileSystem.names`."""
         found: list[tuple[str, bool, int]] = []
         with os.scandir(directory) as entries:
             for entry in entries:
@@ -312,6 +316,7 @@ class RealFileSystem:
         shutil.rmtree(path)
 
     def sync_directory(self, path: str) -> None:
+        """By fsync(2) of the directory."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
@@ -319,6 +324,7 @@ class RealFileSystem:
             os.close(fd)
 
     def sync_all(self, directory: str) -> bool:
+        """By syncfs(2), where the system has it."""
         call = _syncfs()
         if call is None:
             return False
@@ -333,6 +339,7 @@ class RealFileSystem:
         return True
 
     def lock(self, path: str) -> object:
+        """By flock(2)."""
         held = RealFile(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
         fcntl.flock(held.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return held

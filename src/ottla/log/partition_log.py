@@ -185,6 +185,7 @@ class PartitionLog:
 
     @high_watermark.setter
     def high_watermark(self, offset: Offset) -> None:
+        """Raise the high watermark, at most to the log end offset; it never falls."""
         if offset > self.log_end_offset:
             offset = self.log_end_offset
         if offset > self._high_watermark:

@@ -148,6 +148,7 @@ class Segment:
 
     @property
     def file(self) -> File:
+        """The open file; opened again after `release`."""
         file = self._file
         if file is None:  # `release` may come by between two lines
             file = self._file = self._fs.open(self.path)

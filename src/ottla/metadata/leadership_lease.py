@@ -58,6 +58,7 @@ class LeadershipLease:
         self._task = self._loop.create_task(self._run(), name="leadership lease")
 
     async def close(self) -> None:
+        """Stop watching the session, and wait for the task to end."""
         if self._end_watch is not None:
             self._end_watch()
         if self._task is not None:

@@ -95,6 +95,7 @@ class DecoderSource:
         }
 
     def text(self) -> str:
+        """The source of the function."""
         head = [f"def decode_{self.cls.__name__}_{self.version}(buf, pos):"]
         if self.in_place:
             head.append("    if buf.__class__ is not memoryview: buf = memoryview(buf)")
@@ -117,6 +118,7 @@ class DecoderSource:
         self.lines.append("    " * self.depth + text)
 
     def name(self, prefix: str) -> str:
+        """A local name that is not in use yet."""
         self.names += 1
         return f"{prefix}{self.names}"
 
@@ -133,6 +135,7 @@ class DecoderSource:
             self.line(line)
 
     def read_run(self) -> None:
+        """Write one `unpack` for all fields of the pending run."""
         codes = "".join(code for code, _ in self.pending)
         targets = ", ".join(target for _, target in self.pending)
         self.pending = []
@@ -188,6 +191,7 @@ class DecoderSource:
     # -- walking ---------------------------------------------------------------------------------------------------
 
     def struct(self, cls: type[Struct]) -> str:
+        """Write the reading of a structure; the name that holds it."""
         self.flush()
         target = self.name("o")
         self.scope[cls.__name__] = cls
@@ -206,6 +210,7 @@ class DecoderSource:
         return target
 
     def default(self, field: Field, place: str) -> None:
+        """Write the assignment of a field's default."""
         value = field.make_default()
         if field.default_factory is not None and value != []:
             name = self.name("make")
@@ -215,6 +220,7 @@ class DecoderSource:
             self.line(f"{place} = {self.constant(value)}")
 
     def tags(self, tagged: list[Field], target: str) -> None:
+        """Write the reading of tagged fields (KIP-482); unknown tags are skipped."""
         count = self.name("n")
         self.fixed("B", count)
         self.flush()
@@ -251,6 +257,7 @@ class DecoderSource:
         self.depth -= 2
 
     def field(self, field: Field, place: str) -> None:
+        """Write the reading of one field into `place`."""
         nullable = field.nullable_in(self.version)
         kind = field.type
         if isinstance(kind, type):
@@ -296,10 +303,12 @@ class DecoderSource:
         return name, f"{name} < 0"
 
     def null(self, place: str, condition: str, nullable: bool, label: str) -> None:
+        """Write what happens under the condition that means null: None, or an error where null is not allowed."""
         self.line(f"if {condition}:")
         self.line(f"    {place} = None" if nullable else f"    raise refuse_null({label!r})")
 
     def sized(self, kind: Primitive, place: str, compact: bool, nullable: bool, label: str) -> None:
+        """Write the reading of a string or of bytes, behind their length."""
         string = kind is primitives.STRING
         length, is_null = self.length(compact, "h" if string else "i", often_long=not string)
         if compact and string:
@@ -317,6 +326,7 @@ class DecoderSource:
         self.line(f"    pos = {stop}")
 
     def array(self, element: Type, place: str, compact: bool, nullable: bool, label: str) -> None:
+        """Write the reading of an array, behind the number of its elements."""
         count, is_null = self.length(compact, "i")
         self.null(place, is_null, nullable, label)
         self.line("else:")

@@ -67,6 +67,7 @@ class EncoderSource:
         }
 
     def text(self) -> str:
+        """The source of the function."""
         head = f"def encode_{self.root.__name__}_{self.version}(o0, out, pieces):"
         self.struct(self.root, "o0")
         self.flush()
@@ -81,6 +82,7 @@ class EncoderSource:
         self.lines.append("    " * self.depth + text)
 
     def name(self, prefix: str) -> str:
+        """A local name that is not in use yet."""
         self.names += 1
         return f"{prefix}{self.names}"
 
@@ -145,6 +147,7 @@ class EncoderSource:
     # -- walking ---------------------------------------------------------------------------------------------------
 
     def struct(self, cls: type[Struct], source: str) -> None:
+        """Write the appending of a structure; a field that is set and not in this version raises, unless ignorable."""
         tagged = []
         for field in fields_of(cls):
             place = f"{source}.{field.name}"
@@ -160,6 +163,7 @@ class EncoderSource:
             self.tags(sorted(tagged, key=lambda field: field.tag or 0), source)
 
     def tags(self, tagged: list[Field], source: str) -> None:
+        """Write the appending of tagged fields (KIP-482) that do not have their default."""
         if not tagged:
             self.fixed("x", "")
             return
@@ -188,6 +192,7 @@ class EncoderSource:
         self.depth -= 1
 
     def field(self, field: Field, place: str) -> None:
+        """Write the appending of one field, taken from `place`."""
         nullable = field.nullable_in(self.version)
         kind = field.type
         compact = self.flexible and field.compact
@@ -223,6 +228,7 @@ class EncoderSource:
             self.sized(kind, place, compact, nullable)
 
     def sized(self, kind: Primitive, place: str, compact: bool, nullable: bool) -> None:
+        """Write the appending of a string or of bytes, behind their length."""
         string = kind is primitives.STRING
         raw, length = self.name("raw"), self.name("n")
         extra = " + 1" if compact else ""
@@ -243,6 +249,7 @@ class EncoderSource:
         self.line(f"{self.out} += {raw}")
 
     def array(self, element: Type, place: str, compact: bool, nullable: bool) -> None:
+        """Write the appending of an array, behind the number of its elements."""
         items, count = self.name("a"), self.name("n")
         self.line(f"{items} = {place}")
         extra = " + 1" if compact else ""
@@ -267,16 +274,14 @@ class EncoderSource:
         else:
             self.line(f"for {item} in {items}:")
         self.depth += 1
-        before = len(self.lines)
         if isinstance(element, type):
             self.line(f"if {item}.__class__ is encoded: {self.out} += {item}; continue")
         self.value(element, item, compact, False, "")
         self.flush()
-        if len(self.lines) == before:
-            self.line("pass")
         self.depth -= 1
 
     def records(self, place: str, compact: bool, nullable: bool, label: str) -> None:
+        """Write the appending of record batches, which are sent as they are, without a copy."""
         if self.out != "out":
             raise TypeError(f"{self.cls.__name__}: records cannot be in a tagged field")
         value, kind, length = self.name("r"), self.name("c"), self.name("n")

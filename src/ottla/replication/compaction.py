@@ -101,6 +101,7 @@ class Compaction:
             self._task = self._loop.create_task(self._run())
 
     async def close(self) -> None:
+        """Stop the cleaner, and wait for it."""
         self._closing.set()
         self._stop.set()
         if self._task is not None:

@@ -67,10 +67,12 @@ class DelayedProduce:
         self._finish_if_settled()
 
     def committed(self, key: int) -> None:
+        """Note that a partition's records are committed; the last one completes the request."""
         self._open.pop(key, None)
         self._finish_if_settled()
 
     def failed(self, key: int, code: ErrorCode) -> None:
+        """Note the error of a partition; the last one completes the request."""
         if key in self._open:
             self._open[key] = code
         self._finish_if_settled()
@@ -123,6 +125,7 @@ class ParkedFetches:
         self._abandoned: deque[DelayedFetch] = deque()
 
     def add(self, fetch: "DelayedFetch", partitions: int) -> None:
+        """Count a parked fetch; the oldest ones end early where all together hold too many places."""
         self._places[fetch] = partitions + PLACES_OF_A_FETCH
         self._total += partitions + PLACES_OF_A_FETCH
         while self._total > self._most_places and len(self._places) > 1:

@@ -226,6 +226,7 @@ class LeaderFetcher:
             self._loop.call_soon(self._interrupt)  # once for all that come in this turn
 
     def remove(self, topic_partition: TopicPartition) -> None:
+        """Stop copying a partition, if it was copied."""
         copy = self._copies.pop(topic_partition, None)
         if copy is not None:
             del self._by_key[copy.key]

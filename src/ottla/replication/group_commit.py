@@ -124,11 +124,13 @@ class RoundThread:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def run(self, work: Callable[[], None]) -> None:
+        """Queue work for the thread, which the first call starts."""
         if self._thread.ident is None:
             self._thread.start()
         self._work.put(work)
 
     def close(self) -> None:
+        """Let the thread finish its queue, and wait for it."""
         self._work.put(None)
         if self._thread.ident is not None:
             self._thread.join()

@@ -68,6 +68,7 @@ class Maintenance:
         """How far each replica had come when checkpoints were last written early."""
 
     def start(self) -> None:
+        """Spawn the periodic tasks."""
         config = self._config
         initial, expiry = config.log_initial_task_delay_ms, config.producer_id_expiration_check_interval_ms
         for first_ms, every_ms, work in (

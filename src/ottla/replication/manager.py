@@ -443,6 +443,7 @@ class ReplicaManager:
         return frozenset(directory.path for directory in self.directories.directories if directory.is_full)
 
     def topic_name(self, topic_id: UUID) -> TopicName | None:
+        """The name of the topic with this id; None if there is none."""
         found = self._metadata.image.topics_by_id.get(TopicId(topic_id))
         return None if found is None else found.name
 

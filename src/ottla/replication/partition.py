@@ -483,6 +483,7 @@ class Partition:
         return self.log.prepare_flush()
 
     def flushed(self, ticket: "FlushTicket") -> None:
+        """Note that the ticket's bytes are on disk; the high watermark may rise."""
         self.log.flushed(ticket)
         self._unsynced_since_ms = None
         self._confirm()

@@ -394,6 +394,7 @@ class FetchAttempt:
 
 
 def mark_of(partition: "Partition") -> tuple[int, ...]:
+    """What a fetch's answer depends on; while it is equal, the answer is."""
     log = partition.log
     role = partition.leader_epoch, partition.leading
     return log.log_end_offset, log.high_watermark, log.last_stable_offset, *role

@@ -231,6 +231,7 @@ def keep_records(request: "ProduceRequest") -> None:
 
 
 def generation_of(produce_version: int) -> Generation:
+    """The generation of transactions (KIP-890) that a version of Produce belongs to."""
     if produce_version >= SECOND_SINCE:
         return SECOND
     return ABORTABLE if produce_version >= ABORTABLE_SINCE else FIRST

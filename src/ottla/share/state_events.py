@@ -83,6 +83,8 @@ ShareStateEvent: TypeAlias = (
 
 
 class StateChanged(NamedTuple):
+    """The reply to events that change delivery state."""
+
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
     starts_over: bool = False
@@ -90,12 +92,16 @@ class StateChanged(NamedTuple):
 
 
 class StateRead(NamedTuple):
+    """The reply to `ReadState`."""
+
     error: ErrorCode
     message: str | None = None
     state: SharePartitionState = SharePartitionState(FRESH_EPOCH, UNKNOWN_START_OFFSET)
 
 
 class StateSummary(NamedTuple):
+    """The reply to `ReadSummary`: the state without its batches."""
+
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
     state_epoch: int = FRESH_EPOCH

@@ -256,6 +256,7 @@ class ShareStateMachine:
     # --- what lasts ---
 
     def replay(self, record: ShareStateRecord, position: int, producer_id: int) -> None:
+        """Take up a record of the log; `position` is its offset."""
         known = self._known.get(record.key)
         match record:
             case ShareUpdate():

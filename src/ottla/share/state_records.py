@@ -37,6 +37,8 @@ class ShareStateKey(Message):
 
 @message(versions=(0, 0), flexible=0)
 class ShareSnapshotValue(Message):
+    """The whole delivery state of a share partition; times in milliseconds since the epoch."""
+
     snapshot_epoch: Int32
     state_epoch: Int32
     leader_epoch: Int32
@@ -49,6 +51,8 @@ class ShareSnapshotValue(Message):
 
 @message(versions=(0, 0), flexible=0)
 class ShareUpdateValue(Message):
+    """Changes of the delivery state since the snapshot of this epoch."""
+
     snapshot_epoch: Int32
     leader_epoch: Int32
     start_offset: Int64
@@ -58,6 +62,8 @@ class ShareUpdateValue(Message):
 
 @struct
 class ShareStateBatch(Struct):
+    """Offsets, both ends included, with the same delivery state and count."""
+
     first_offset: Int64
     last_offset: Int64
     delivery_state: Int8
@@ -95,6 +101,8 @@ class ShareUpdate(NamedTuple):
 
 
 class ShareStateDeleted(NamedTuple):
+    """The tombstone of a share partition's state."""
+
     key: SharePartitionKey
 
 

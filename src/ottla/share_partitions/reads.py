@@ -182,6 +182,7 @@ class KeptBatches:
         return found if offset <= found.header.last_offset else None
 
     def keep(self, batch: KeptBatch) -> None:
+        """Keep a batch for the next reads; beyond KEPT_BYTES, others are dropped."""
         first = batch.header.base_offset
         before = self._batches.get(first)
         if before is None:
@@ -194,6 +195,7 @@ class KeptBatches:
             self._size_bytes -= self._batches.pop(lowest).size_bytes
 
     def clear(self) -> None:
+        """Drop all batches."""
         self._first_offsets.clear()
         self._batches.clear()
         self._size_bytes = 0

@@ -33,6 +33,7 @@ class ShareSession:
         self.epoch = 1
 
     def update(self, added: Iterable[SharedPartition], forgotten: Iterable[SharedPartition]) -> None:
+        """Change the session's partitions; one that is added twice keeps its place."""
         for partition in added:
             self.partitions.setdefault(partition)
         for partition in forgotten:

@@ -89,6 +89,7 @@ class Fault:
         self.times = 0
 
     def strikes(self, operation: Operation, path: str) -> bool:
+        """Whether this operation on this path fails; counts `skip` and `times` down."""
         if operation is not self.operation or not fnmatchcase(path, self.path):
             return False
         if self.skip:
@@ -130,11 +131,13 @@ class FaultyFile:
             return bytes(self._node.cached[position : position + size])
 
     def write(self, position: int, data: Buffer) -> None:
+        """Write to the cache; a crash may lose it."""
         with self._fs.using(self._life, Operation.WRITE, self.path):
             self._fs.write_node(self._node, position, bytes(data))
         self._fs.stop_if_crashing()
 
     def truncate(self, size: int) -> None:
+        """Change the size in the cache; a crash may undo it."""
         with self._fs.using(self._life, Operation.TRUNCATE, self.path):
             self._fs.truncate_node(self._node, size)
         self._fs.stop_if_crashing()
@@ -153,6 +156,7 @@ class FaultyFile:
         """Changes nothing: any dirty page may be on the disk at any time anyway."""
 
     def sync(self) -> None:
+        """Bring the file's content to the disk; after an error the unsynced part is gone, as on Linux."""
         try:
             with self._fs.using(self._life, Operation.SYNC, self.path):
                 if not self._fs.is_crashing():
@@ -265,6 +269,7 @@ class FaultyFS:
     # --- ottla.log.fs.FileSystem -------------------------------------------------------------------------------
 
     def open(self, path: str, *, create: bool = False) -> FaultyFile:
+        """See `FileSystem.open`."""
         with self.using(self.crashes, Operation.OPEN, path):
             parent, name = self._parent(path)
             node = parent.cached.get(name)
@@ -277,10 +282,12 @@ class FaultyFS:
         return FaultyFile(self, node, path, self.crashes)
 
     def read_bytes(self, path: str) -> bytes:
+        """The whole file."""
         file = self.open(path)
         return bytes(file.read(0, file.size()))
 
     def write_bytes(self, path: str, data: Buffer, *, sync: bool) -> None:
+        """See `FileSystem.write_bytes`; a crash may leave any part of it."""
         file = self.open(path, create=True)
         if file.size():
             file.truncate(0)
@@ -309,6 +316,7 @@ class FaultyFS:
             return self._file(path).modified_ms
 
     def make_directory(self, path: str) -> None:
+        """Make the directory and its parents; a crash may undo it until they are synced."""
         parts = _parts(path)
         for count in range(1, len(parts) + 1):
             one = "/" + "/".join(parts[:count])
@@ -320,6 +328,7 @@ class FaultyFS:
             self.stop_if_crashing()
 
     def rename(self, source: str, target: str) -> None:
+        """Replace `target` atomically; a crash may undo it until the directory is synced."""
         with self.using(self.crashes, Operation.RENAME, source):
             old_parent, old_name = self._parent(source)
             new_parent, new_name = self._parent(target)
@@ -332,6 +341,7 @@ class FaultyFS:
         self.stop_if_crashing()
 
     def remove(self, path: str) -> None:
+        """Remove a file; a crash may undo it until the directory is synced."""
         with self.using(self.crashes, Operation.REMOVE, path):
             self._file(path)
             parent, name = self._parent(path)
@@ -339,6 +349,7 @@ class FaultyFS:
         self.stop_if_crashing()
 
     def remove_tree(self, path: str) -> None:
+        """Remove a directory with all that is in it."""
         for name, is_directory, _ in self.names(path):
             if is_directory:
                 self.remove_tree(f"{path}/{name}")
@@ -350,12 +361,14 @@ class FaultyFS:
         self.stop_if_crashing()
 
     def sync_directory(self, path: str) -> None:
+        """Bring the names of a directory to the disk."""
         with self.using(self.crashes, Operation.SYNC_DIRECTORY, path):
             if not self.is_crashing():
                 self._disk.settle_names(self._directory(path))
         self.stop_if_crashing()
 
     def sync_all(self, directory: str) -> bool:
+        """Bring all files and names to the disk."""
         with self.using(self.crashes, Operation.SYNC_ALL, directory):
             if not self.is_crashing():
                 for node in self._directory(directory).files():
@@ -365,6 +378,7 @@ class FaultyFS:
         return True
 
     def lock(self, path: str) -> object:
+        """Take a lock file; BlockingIOError if it is taken. A crash gives it back."""
         self.open(path, create=True)
         with self._guard:
             if path in self._locks:
@@ -404,6 +418,7 @@ class FaultyFS:
         return self.cold_reads > 0 and self._random.random() < self.cold_reads
 
     def write_node(self, node: FileNode, position: int, data: bytes) -> None:
+        """Write as much as `capacity_bytes` allows, then raise ENOSPC."""
         room = len(data)
         if self.capacity_bytes is not None:
             free = max(0, self.capacity_bytes - self.used_bytes())

@@ -89,6 +89,7 @@ class LoopWatch:
         self._thread = threading.Thread(target=self._watch, name="ottla loop watch", daemon=True)
 
     def start(self) -> None:
+        """Start the watching thread, and count the pauses of garbage collection."""
         gc.callbacks.append(self._collector_ran)
         self._thread.start()
 

@@ -101,10 +101,12 @@ class MemoryStore:
         self.watches: list[tuple[str, Callable[[], None]]] = []
 
     async def open(self) -> None:
+        """Take part in the tree's notifications."""
         self._is_open = True
         self._tree.watchers.append(self)
 
     async def read(self, prefix: str) -> dict[str, Node]:
+        """The nodes at and below `prefix`, by path."""
         self._check_open()
         await asyncio.sleep(0)
         return {
@@ -114,12 +116,14 @@ class MemoryStore:
         }
 
     async def commit(self, operations: Sequence[Operation]) -> None:
+        """Apply all operations or none, as ZooKeeper's multi."""
         self._check_open()
         await asyncio.sleep(0)
         self._check_open()
         self._tree.commit(operations, self)
 
     def watch(self, prefix: str, changed: Callable[[], None]) -> Callable[[], None]:
+        """Call `changed` after changes below `prefix`, until the returned function is called."""
         entry = (prefix, changed)
         self.watches.append(entry)
 

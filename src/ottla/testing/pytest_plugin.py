@@ -19,6 +19,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    """Set the limit of the event loop's watch from `ottla_loop_limit_ms`."""
     limit_ms = config.getini("ottla_loop_limit_ms")
     if limit_ms:
         from ottla.testing.broker import Broker

@@ -102,6 +102,8 @@ class Granted(NamedTuple):
 
 
 class TransactionListing(NamedTuple):
+    """A transaction in ListTransactions."""
+
     transactional_id: TransactionalId
     transaction: Transaction
 

@@ -30,11 +30,15 @@ LAST_EPOCH_TAG: Final = 10_000
 
 @message(versions=(0, 0))
 class TransactionLogKey(Message):
+    """Key of a record in `__transaction_state`."""
+
     transactional_id: str
 
 
 @message(versions=(0, 1), flexible=1)
 class TransactionLogValue(Message):
+    """A transactional id's producer and its transaction; times in milliseconds."""
+
     producer_id: Int64
     previous_producer_id: Int64 = since(1, tag=0, default=-1, ignorable=True)
     next_producer_id: Int64 = since(1, tag=1, default=-1, ignorable=True)
@@ -51,6 +55,8 @@ class TransactionLogValue(Message):
 
 @struct
 class TransactionLogPartitions(Struct):
+    """Partitions of a topic in a transaction."""
+
     topic: str
     partition_ids: list[Int32]
 
@@ -82,11 +88,15 @@ class Transaction(NamedTuple):
 
 
 class TransactionChanged(NamedTuple):
+    """The new state of a transactional id."""
+
     transactional_id: TransactionalId
     transaction: Transaction
 
 
 class TransactionForgotten(NamedTuple):
+    """The tombstone of a transactional id."""
+
     transactional_id: TransactionalId
 
 
@@ -106,6 +116,7 @@ class TransactionRecordFormat:
         self._transaction_version = transaction_version
 
     def encode(self, record: TransactionRecord) -> tuple[bytes, bytes | None]:
+        """Key and value of a record; the value is None for a tombstone."""
         key = encode_versioned(TransactionLogKey(transactional_id=record.transactional_id), _KEY)
         if isinstance(record, TransactionForgotten):
             return key, None

@@ -119,3 +119,13 @@ def test_a_broker_that_has_come_is_told_everything() -> None:
     assert shown(requests(waiting, without_3, AFTER)[3]) == [0, 1]
     assert PartitionId(0) in waiting.withheld[TOPIC_ID]
     assert answer(waiting, sent, 1) == set()
+
+
+def test_a_topic_that_was_announced_does_not_wait_for_answers_about_another() -> None:
+    waiting = Announcements()
+    first = requests(waiting, BEFORE, AFTER)
+    waiting.end({TOPIC_ID})
+    both = with_topic(AFTER, "u", partition(0, 3, (3,)))
+    sent = requests(waiting, AFTER, both)
+    assert answer(waiting, first, 1) == set()
+    assert answer(waiting, sent, 3) == {both.topics[TopicName("u")].topic_id}

@@ -7,11 +7,11 @@ import pytest
 from tests.unit.cluster.images import cluster, partition, with_topic
 
 from ottla.cluster import controller
-from ottla.cluster.commands import CreateTopic, DeleteTopic
+from ottla.cluster.commands import CreateTopic, DeleteTopic, SetConfigs, apply
 from ottla.cluster.controller import NewTopic
-from ottla.cluster.image import NO_LEADER, MetadataImage
+from ottla.cluster.image import NO_LEADER, MetadataImage, ResourceType
 from ottla.config.broker import BrokerConfig
-from ottla.errors import ErrorCode, InvalidTopic, OttlaError
+from ottla.errors import ErrorCode, InvalidTopic, OttlaError, UnknownTopicOrPartition
 from ottla.ids import BrokerId, TopicId, TopicName
 
 CONFIG = BrokerConfig({"num.partitions": "4", "default.replication.factor": "2"})
@@ -90,6 +90,11 @@ def test_replicas_of_a_partition_are_on_different_racks() -> None:
         (NewTopic(TopicName("t"), 1, assignments=((0, [1]),)), ErrorCode.INVALID_REQUEST),
         (NewTopic(TopicName("t"), assignments=((0, [1]), (2, [1]))), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (NewTopic(TopicName("t"), assignments=((0, [1]), (1, [1, 2]))), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (NewTopic(TopicName("t"), replication_factor=1, assignments=((0, [1]),)), ErrorCode.INVALID_REQUEST),
+        (NewTopic(TopicName("t"), assignments=((0, [1]), (0, [2]))), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (NewTopic(TopicName("t"), assignments=((0, []),)), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (NewTopic(TopicName("t"), assignments=((0, [1, 1]),)), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (NewTopic(TopicName("t"), assignments=((0, [1, 9]),)), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (NewTopic(TopicName("t"), configs={"retention.ms": None}), ErrorCode.INVALID_CONFIG),
         (NewTopic(TopicName("old")), ErrorCode.TOPIC_ALREADY_EXISTS),
         (NewTopic(TopicName("__cluster_metadata")), ErrorCode.INVALID_REQUEST),
@@ -113,6 +118,52 @@ def test_growth_keeps_what_is_there() -> None:
     assert [part.partition for part in grown.partitions] == [1, 2]
     placed = controller.plan_growth(image, CONFIG, TopicName("t"), 2, [[2]])
     assert [(part.partition, part.replicas) for part in placed.partitions] == [(1, (2,))]
+
+
+@pytest.mark.parametrize(
+    ("total", "assignments", "code"),
+    [
+        (1, None, ErrorCode.INVALID_PARTITIONS),
+        (0, None, ErrorCode.INVALID_PARTITIONS),
+        (3, [[1]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (2, [[1, 2]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (2, [[9]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+    ],
+)
+def test_growth_that_is_refused(total: int, assignments: list[list[int]] | None, code: ErrorCode) -> None:
+    image = with_topic(cluster(1, 2), "t", partition(0, 1, (1,)))
+    with pytest.raises(OttlaError) as refused:
+        controller.plan_growth(image, CONFIG, TopicName("t"), total, assignments)
+    assert refused.value.code is code
+
+
+def test_a_topic_that_is_not_there_neither_grows_nor_ends() -> None:
+    with pytest.raises(UnknownTopicOrPartition):
+        controller.plan_growth(cluster(1), CONFIG, TopicName("t"), 2, None)
+    with pytest.raises(UnknownTopicOrPartition):
+        controller.plan_deletion(cluster(1), CONFIG, TopicName("t"))
+
+
+def test_names_of_one_request_collide_with_each_other() -> None:
+    taken = controller.TakenNames()
+    image = with_topic(cluster(1), "old.topic", partition(0, 1, (1,)))
+    assert taken.colliding(image, TopicName("new.topic")) is None
+    taken.add(TopicName("new.topic"))
+    assert taken.colliding(image, TopicName("new_topic")) == "new.topic"
+    assert taken.colliding(image, TopicName("old_topic")) == "old.topic"
+
+
+def test_cordoned_brokers_get_no_new_replicas() -> None:
+    """KIP-1066: all log directories of broker 2 are cordoned by an altered setting, those of this one by its own."""
+    cordon = SetConfigs(ResourceType.BROKER, "2", {"cordoned.log.dirs": "*"})
+    image = apply(cluster(1, 2, 3), [cordon])
+    assert sorted(controller.without_cordoned(image, CONFIG).brokers) == [1, 3]
+    own = BrokerConfig({"node.id": "3", "log.dirs": "/a,/b", "cordoned.log.dirs": "/a,/b"})
+    assert sorted(controller.without_cordoned(image, own).brokers) == [1]
+    with pytest.raises(OttlaError) as refused:
+        plan(apply(cluster(2), [cordon]), NewTopic(TopicName("t"), 1, 1))
+    assert refused.value.code is ErrorCode.INVALID_REPLICATION_FACTOR
+    assert "All brokers are currently fenced" in str(refused.value)
 
 
 def test_new_epochs_for_what_a_broker_leads_or_could() -> None:

@@ -4,13 +4,22 @@ from typing import Any
 
 from tests.unit.cluster.images import cluster, partition, with_topic
 
-from ottla.cluster.commands import SetPartitions, apply
+from ottla.cluster.commands import DeleteTopic, SetPartitions, apply
 from ottla.cluster.commit_parts import without_state
-from ottla.cluster.controller_requests import ALL_STATES, SOME_STATES, Sender, probe_requests, requests_after
+from ottla.cluster.controller_requests import (
+    ALL_STATES,
+    EPOCH_WHEN_DELETED,
+    SOME_STATES,
+    Sender,
+    probe_requests,
+    release_requests,
+    requests_after,
+)
 from ottla.cluster.image import MetadataImage, empty_image
 from ottla.cluster.reassignments import plan_reassignment
-from ottla.ids import BrokerId, PartitionId, TopicName, TopicPartition
+from ottla.ids import BrokerId, LeaderEpoch, PartitionId, TopicName, TopicPartition
 from ottla.protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from ottla.protocol.messages.stop_replica import StopReplicaRequest
 
 SENDER = Sender(BrokerId(1), 3, "PLAINTEXT")
 BEFORE = cluster(1, 2, 3)
@@ -77,3 +86,33 @@ def test_a_broker_that_has_lost_a_directory_is_asked_about_all_it_holds() -> Non
     assert request.type == SOME_STATES != ALL_STATES
     assert probe_requests(SENDER, AFTER, BrokerId(3)) == {}
     assert probe_requests(SENDER, AFTER, BrokerId(9)) == {}
+
+
+def stopped(requests: list[Any]) -> list[tuple[int, int, bool]]:
+    """Partitions whose replicas are stopped, the leader epoch, and whether their files are deleted."""
+    return [
+        (state.partition_index, state.leader_epoch, state.delete_partition)
+        for request in requests
+        if isinstance(request, StopReplicaRequest)
+        for topic in request.topic_states
+        for state in topic.partition_states
+    ]
+
+
+def test_replicas_of_a_deleted_topic_are_deleted_where_they_are() -> None:
+    sent = requests_after(SENDER, AFTER, apply(AFTER, [DeleteTopic(TopicName("t"))]))
+    gone = [(0, EPOCH_WHEN_DELETED, True), (1, EPOCH_WHEN_DELETED, True)]
+    assert {int(broker): stopped(list(requests)) for broker, requests in sent.items()} == {1: gone, 2: gone, 3: []}
+
+
+def test_a_replica_that_has_moved_away_is_deleted_at_the_epoch_of_the_move() -> None:
+    moved = partition(0, 1, (1, 3))._replace(leader_epoch=LeaderEpoch(6))
+    sent = requests_after(SENDER, AFTER, apply(AFTER, [SetPartitions(TopicName("t"), (moved,))]))
+    assert stopped(list(sent[BrokerId(2)])) == [(0, 6, True)]
+
+
+def test_a_stopping_broker_stops_following_and_keeps_its_files() -> None:
+    ((broker, requests),) = release_requests(SENDER, AFTER, BrokerId(2)).items()
+    assert (broker, stopped(requests)) == (2, [(0, 5, False)])
+    assert release_requests(SENDER, AFTER, BrokerId(3)) == {}
+    assert release_requests(SENDER, AFTER, BrokerId(9)) == {}

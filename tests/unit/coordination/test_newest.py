@@ -138,3 +138,38 @@ def test_records_that_do_not_fit_their_batch_are_refused() -> None:
         broken[position] = byte
         with pytest.raises(CorruptMessage):
             NewestRecords().take(bytes(broken), 0, 1)
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [Record(0, 0, b"k", b"v" * 9_000)],
+        [Record(0, 0, b"k" * 200, b"v" * 200)],
+        [Record(number, number * 2**33, b"k%d" % number, None) for number in range(80)],
+        [Record(0, 0, None, b"lost"), Record(1, 0, b"k", b"v")],
+    ],
+    ids=["long value", "long key", "many records, late timestamps", "no key"],
+)
+def test_lengths_of_several_bytes_are_read(records: list[Record]) -> None:
+    newest = NewestRecords()
+    newest.take(bytes(encode_batch(records)), 0, 1)
+    kept = {record.key: (record.offset, record.value) for record in newest.records()}
+    assert kept == {record.key: (record.offset, record.value) for record in records if record.key is not None}
+
+
+def test_records_without_a_key_do_not_count_beside_a_transaction() -> None:
+    newest = NewestRecords()
+    producing: dict[str, Any] = {"producer_id": 5, "producer_epoch": 0, "base_sequence": 0, "transactional": True}
+    log = encode_batch([Record(0, 0, b"k", b"pending")], **producing)
+    log += encode_batch([Record(1, 0, None, b"lost"), Record(2, 0, b"k", b"v")])
+    newest.take(bytes(log), 0, 10**6)
+    assert [(record.producer_id, record.value) for record in newest.records()] == [(-1, b"v"), (5, b"pending")]
+
+
+def test_a_marker_that_compaction_has_taken_ends_no_transaction() -> None:
+    newest = NewestRecords()
+    producing: dict[str, Any] = {"producer_id": 5, "producer_epoch": 0, "transactional": True}
+    log = encode_batch([Record(0, 0, b"k", b"pending")], base_sequence=0, **producing)
+    log += encode_batch([], base_offset=1, last_offset=1, control=True, **producing)
+    assert newest.take(bytes(log), 0, 10**6) == (len(log), 2)
+    assert [(record.producer_id, record.value) for record in newest.records()] == [(5, b"pending")]

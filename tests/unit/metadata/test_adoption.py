@@ -16,6 +16,7 @@ from ottla.cluster.quorum_log import (
     RemoveTopicRecord,
     TopicRecord,
 )
+from ottla.errors import CorruptMessage
 from ottla.ids import BrokerId, TopicName
 from ottla.metadata.adoption import FIRST_FREE_PRODUCER_ID, AdoptionProblem, find_adoptable
 from ottla.metadata.store.layout import uuid_to_text
@@ -187,3 +188,41 @@ def test_an_aborted_transaction_of_the_quorum_does_not_count() -> None:
     assert list(state.topics) == [kept]
     state.read(batch(0, *values), "test, again")
     assert state.next_offset == 6
+
+
+def test_what_changes_in_the_quorum_counts_from_then_on() -> None:
+    state = QuorumState()
+    values = [
+        TopicRecord(name="t", topic_id=ID),
+        new_partition(ID, [1], epoch=4),
+        PartitionChangeRecord(partition_id=0, topic_id=ID, replicas=[2, 3]),
+        ConfigRecord(resource_type=2, resource_name="t", name="retention.ms", value="5"),
+        ConfigRecord(resource_type=2, resource_name="t", name="retention.ms", value=None),
+    ]
+    state.read(batch(0, *map(metadata_record, values)), "test")
+    partition = state.topics[ID].partitions[0]
+    assert (partition.replicas, partition.leader_epoch) == ([2, 3], 4), "the leader has not changed"
+    assert state.configs == {(ResourceType.TOPIC, "t"): {}}
+
+
+def test_a_damaged_end_of_the_quorums_log_is_ignored() -> None:
+    state = QuorumState()
+    damaged = bytearray(batch(1, metadata_record(TopicRecord(name="u", topic_id=UUID(int=1)))))
+    damaged[-1] ^= 1
+    state.read(batch(0, metadata_record(TopicRecord(name="t", topic_id=ID))) + bytes(damaged), "test")
+    assert [topic.name for topic in state.topics.values()] == ["t"]
+
+
+def test_records_that_no_quorum_writes_are_corrupt() -> None:
+    with pytest.raises(CorruptMessage, match="a metadata record at offset 0 has frame version 9"):
+        QuorumState().read(batch(0, bytes([9, 2, 0])), "test")
+    with pytest.raises(CorruptMessage, match=r"^test: "):
+        QuorumState().read(batch(0, bytes([1, 2, 0, 0x7F])), "test")
+
+
+def test_control_batches_and_tombstones_of_the_quorum_are_passed_over() -> None:
+    state = QuorumState()
+    leader_change = encode_batch([Record(0, 0, b"\0\0\0\2", b"x")], control=True)
+    tombstone = encode_batch([Record(1, 0, None, None)])
+    state.read(bytes(leader_change + tombstone), "test")
+    assert (state.next_offset, state.topics) == (2, {})

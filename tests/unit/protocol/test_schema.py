@@ -9,7 +9,7 @@ import pytest
 
 from ottla.protocol import codec, compiled
 from ottla.protocol.errors import MalformedMessage, UnencodableMessage, UnsupportedVersion
-from ottla.protocol.primitives import NULL_UUID, Int16, Int32
+from ottla.protocol.primitives import NULL_UUID, Int16, Int32, Records
 from ottla.protocol.schema import Message, Struct, fields_of, message, since, struct
 from ottla.protocol.versioned import decode_versioned, encode_versioned, version_of
 
@@ -177,3 +177,46 @@ class TestVersioned:
             decode_versioned(Parcel, b"\xff\xff")
         with pytest.raises(MalformedMessage):
             decode_versioned(Parcel, b"\0\1\0")
+
+
+@message(versions=(0, 0))
+class Nested(Message):
+    wanted: list[str | None]
+
+
+@message(versions=(0, 0), flexible=0)
+class Loaded(Message):
+    load: Records = since(0, tag=0, default=None)
+
+
+@message(versions=(0, 1), flexible=1)
+class Heavy(Message):
+    load: Records
+
+
+class TestRefusedDeclarations:
+    def test_elements_of_arrays_are_not_null(self) -> None:
+        with pytest.raises(TypeError, match=r"Nested\.wanted: elements of arrays cannot be null"):
+            fields_of(Nested)
+
+    @CODECS
+    def test_records_are_in_no_tagged_field(self, codec: Any) -> None:
+        with pytest.raises((TypeError, UnencodableMessage), match="records cannot be in a tagged field"):
+            codec.encode(Loaded(load=b"x"), 0)
+
+    def test_a_field_without_a_default_has_none_to_give(self) -> None:
+        weight = next(field for field in fields_of(Parcel) if field.name == "weight")
+        with pytest.raises(TypeError, match="field weight has no default"):
+            weight.make_default()
+
+    def test_facts_are_shown(self) -> None:
+        fields = {field.name: repr(field) for field in fields_of(Parcel)}
+        assert fields["weight"].startswith("<weight: int32 ")
+        assert fields["notes"] == "<notes: []string 2-3>"
+
+
+@CODECS
+@pytest.mark.parametrize("version", [0, 1])
+def test_records_that_may_not_be_null_are_not(codec: Any, version: int) -> None:
+    with pytest.raises(UnencodableMessage):
+        codec.encode(Heavy(load=None), version)

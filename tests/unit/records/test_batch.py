@@ -115,3 +115,11 @@ def test_seal_writes_the_crc() -> None:
     assert not is_intact(batch, read_header(batch))
     seal(batch)
     assert is_intact(batch, read_header(batch))
+
+
+def test_a_codec_that_nobody_has_is_corrupt() -> None:
+    batch = encode_batch([Record(0, 1, b"k", b"v")])
+    pack_into(">h", batch, 21, 7)
+    seal(batch)
+    with pytest.raises(CorruptMessage, match="unknown compression id 7"):
+        _ = read_header(batch).compression

@@ -2,9 +2,11 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
+from ottla.records import checksum
 from ottla.records.checksum import crc32c
 
 
@@ -19,3 +21,10 @@ def test_the_values_of_rfc_3720(data: bytes, expected: int) -> None:
 def test_the_package_around_it_is_not_loaded() -> None:
     program = "import sys, ottla.records.checksum; sys.exit('importlib.metadata' in sys.modules)"
     assert subprocess.run([sys.executable, "-I", "-c", program], check=False).returncode == 0
+
+
+def test_where_the_extension_module_is_not_found_the_package_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checksum, "PathFinder", SimpleNamespace(find_spec=lambda *_: None))
+    slow = checksum._load()
+    assert slow is not crc32c
+    assert slow(b"123456789") == 0xE3069283

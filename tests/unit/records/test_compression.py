@@ -66,3 +66,11 @@ def test_a_cut_payload_is_corrupt(codec: Compression) -> None:
     whole = compress(codec, os.urandom(5000))
     with pytest.raises(CorruptMessage):
         decompress(codec, whole[: len(whole) // 2])
+
+
+def test_snappy_in_javas_framing_may_not_end_within_it() -> None:
+    whole = compress(Compression.SNAPPY, b"abc" * 20)
+    assert whole.startswith(b"\x82SNAPPY")
+    for cut, problem in ((12, "within their framing"), (18, "within a block's length")):
+        with pytest.raises(CorruptMessage, match=problem):
+            decompress(Compression.SNAPPY, whole[:cut])

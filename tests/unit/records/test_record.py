@@ -140,3 +140,26 @@ def test_end_markers_round_trip() -> None:
     other = encode_batch([Record(0, 0, b"\0\0\0\2", b"\0\0\0\0\0\0")], control=True)
     with pytest.raises(InvalidRecord):
         decode_end_transaction(other, read_header(other))
+
+
+def test_a_header_without_a_key_is_corrupt() -> None:
+    batch = encode_batch([Record(0, 1, None, None, (("", b"x"),))])
+    batch[-3] = 1  # the length of the header's key, as a varint: -1
+    seal(batch)
+    with pytest.raises(CorruptMessage, match="a record header without a key"):
+        list(decode_records(batch))
+
+
+def test_a_delete_horizon_takes_the_place_of_the_base_timestamp() -> None:
+    """KIP-534; the records keep their times."""
+    batch = encode_batch([Record(0, 1_000, b"k", None)], delete_horizon_ms=5_000)
+    header = read_header(batch)
+    assert header.delete_horizon_ms == header.base_timestamp == 5_000
+    assert [record.timestamp_ms for record in decode_records(batch)] == [1_000]
+
+
+def test_an_incomplete_control_record_is_no_marker() -> None:
+    for key, value in ((None, b"\0\0\0\0\0\0"), (b"\0\0", b"\0\0\0\0\0\0"), (b"\0\0\0\1", None)):
+        batch = encode_batch([Record(0, 0, key, value)], control=True)
+        with pytest.raises(InvalidRecord, match="is incomplete"):
+            decode_end_transaction(batch, read_header(batch))

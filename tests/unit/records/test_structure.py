@@ -1,9 +1,12 @@
 """The walk over a batch's records: in C and in Python, at once and chunk by chunk, always with one result."""
 
 import os
+import runpy
+import sys
 import threading
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -145,3 +148,15 @@ def test_the_c_code_under_the_address_sanitizer(tmp_path: Path) -> None:
     runs = os.environ.get("OTTLA_FUZZ_RUNS", "3000")
     printed = run_sanitized(source, tmp_path, Path(__file__).with_name("fuzz_native.py"), "1", runs)
     assert f"{runs} batches" in printed
+
+
+@pytest.mark.parametrize(
+    "native", [None, SimpleNamespace(INTERFACE=INTERFACE + 1)], ids=["missing", "of other sources"]
+)
+def test_without_the_compiled_module_its_twin_is_used(native: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ottla.records._native", native)
+    monkeypatch.delattr("ottla.records._native")
+    if native is not None:
+        monkeypatch.setattr("ottla.records._native", native, raising=False)
+    found = runpy.run_path(structure.__file__)
+    assert (found["IS_NATIVE"], found["scan"]) == (False, structure_twin.scan)

@@ -135,3 +135,12 @@ def test_zstd_compressors_are_used_again_and_one_batch_leaves_nothing_in_the_nex
     abandoned.feed(b"never finished")
     assert [packed(), packed()] == [first, first]
     assert b"".join(unpacked(Compression.ZSTD, first)) == plain
+
+
+def test_snappy_without_javas_framing_is_one_block() -> None:
+    import snappy
+
+    payload = b"abc" * 10_000
+    assert whole(Compression.SNAPPY, snappy.compress(payload)) == payload
+    with pytest.raises(CorruptMessage, match="end within their framing"):
+        whole(Compression.SNAPPY, compress(Compression.SNAPPY, b"abc")[:12])

@@ -51,3 +51,10 @@ def test_what_the_log_loses_frees_what_follows() -> None:
     assert ready(keys) == [2, 3]
     keys.finish_before(10)
     assert (len(keys), keys.known_until) == (0, 10)
+
+
+def test_a_record_without_a_key_holds_nothing_up() -> None:
+    keys = order(None, b"a", b"a")
+    ready(keys)
+    keys.finish(0, 0)
+    assert (len(keys), ready(keys)) == (2, [])

@@ -571,3 +571,41 @@ def test_a_write_says_how_many_records_are_finished() -> None:
     assert commit(machine)[1:] == (2, (), 3)
     say(machine, "a", 2, 3, REJECT)
     assert commit(machine)[1:] == (7, (), 0)
+
+
+def test_batches_before_the_offset_that_was_read_are_passed_over() -> None:
+    machine = partition(5)
+    assert acquire(machine, "a", Fetched(0, 4), Fetched(5, 9)) == [Acquired(5, 9, 1)]
+
+
+def test_a_remembered_batch_that_the_log_does_not_have_is_dropped() -> None:
+    remembered = (StateBatch(0, 4, DeliveryState.AVAILABLE, 1), StateBatch(20, 30, DeliveryState.ACKNOWLEDGED, 1))
+    assert states(partition(0, remembered, log_end=10)) == [(0, 4, "AVAILABLE", 1)]
+
+
+def test_nothing_is_learnt_while_as_many_keys_wait_as_may() -> None:
+    machine = partition(key_ordered=True, locks=2)
+    learn(machine, 0, "ab")
+    assert machine.unknown_from() is None
+    assert machine.learn(Fetched(2, 3), [(2, b"c"), (3, b"d")]) == []
+    assert take(machine, "m") == [0, 1]
+
+
+def test_offsets_without_a_record_are_finished_where_keys_are_learnt() -> None:
+    machine = partition(key_ordered=True)
+    learn(machine, 0, "a..b.")
+    assert take(machine, "m") == [0, 3]
+    say(machine, "m", 0, 0, ACCEPT)
+    say(machine, "m", 3, 3, ACCEPT)
+    commit(machine)
+    assert machine.next_offset() == 5
+
+
+def test_keys_of_what_is_finished_are_not_learnt() -> None:
+    machine = partition()
+    acquire(machine, "m", Fetched(0, 1))
+    machine.set_order(key_ordered=True)
+    assert machine.unknown_from() == 0
+    say(machine, "m", 0, 1, ACCEPT)
+    commit(machine)
+    assert machine.unknown_from() == 2

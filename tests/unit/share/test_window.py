@@ -76,3 +76,9 @@ def test_agrees_with_a_dict(steps: list[tuple[int, int, Status]]) -> None:
         runs = list(window.runs())
         assert all(a.last + 1 == b.first and a.status != b.status for a, b in pairwise(runs))
         assert all(window.status(at) == model.get(at) for at in range(-1, 45))
+
+
+def test_only_what_is_held_can_be_renewed() -> None:
+    assert ACQUIRED.renewed(9.0).held == Held("m", 9.0)
+    with pytest.raises(ValueError, match="AVAILABLE is not acquired"):
+        AVAILABLE.renewed(9.0)

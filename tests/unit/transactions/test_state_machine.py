@@ -3,6 +3,7 @@
 import pytest
 from tests.unit.transactions.asking import P0, P1, P2, TIMEOUT_MS, Asking, T
 
+from ottla.coordination.state_machine import IllegalTransition, TimerFired
 from ottla.errors import ErrorCode
 from ottla.ids import ProducerId, ProducerIdAndEpoch, TransactionalId
 from ottla.records.batch import MAX_PRODUCER_EPOCH
@@ -513,3 +514,21 @@ def test_ids_are_described_and_listed() -> None:
     asking.add(asking.started(), P0)
     assert asking.ask(DescribeTransaction(T)) == asking.transaction
     assert asking.ask(ListTransactions()) == [(T, asking.transaction)]
+
+
+def test_a_timeout_that_comes_too_late_aborts_nothing() -> None:
+    asking = Asking()
+    producer = asking.started()
+    asking.add(producer, P0)
+    asking.end(producer, committed=True)
+    written = len(asking.driver.log)
+    for transactional_id in (T, TransactionalId("unknown")):
+        assert asking.driver.send(TimerFired(("timeout", transactional_id))) == []
+    assert len(asking.driver.log) == written
+
+
+def test_a_state_that_cannot_follow_is_refused() -> None:
+    asking = Asking()
+    asking.started()
+    with pytest.raises(IllegalTransition, match="t is Empty, it cannot be CompleteCommit next"):
+        asking.driver.machine._change(T, asking.transaction, COMPLETE_COMMIT)

@@ -23,7 +23,6 @@ API_VERSIONS_VERSION: Final = 4
 SOFTWARE: Final = "ottla"
 _HANDSHAKE_VERSION: Final = 1
 _AUTHENTICATE_VERSION: Final = 2
-_TRIES: Final = 3
 
 Step = Generator[tuple[Message, int], Any, Served]
 
@@ -41,16 +40,15 @@ def handshake(mechanism: Mechanism | None = None) -> Handshake:
 
 def _versions() -> Step:
     version = API_VERSIONS_VERSION
-    for _ in range(_TRIES):
+    while True:
         answer = yield api_versions_request(), version
         served = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
         if not answer.error_code:
             return served
         if answer.error_code != ErrorCode.UNSUPPORTED_VERSION or version == API_VERSIONS_FALLBACK:
-            break
+            raise NotABroker(f"does not say what it serves: error {answer.error_code}")
         _, highest = served.get(ApiKey.API_VERSIONS, (0, API_VERSIONS_FALLBACK))
         version = max(API_VERSIONS_FALLBACK, min(highest, version - 1))
-    raise NotABroker(f"does not say what it serves: error {answer.error_code}")
 
 
 def api_versions_request() -> ApiVersionsRequest:

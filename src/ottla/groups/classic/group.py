@@ -102,6 +102,7 @@ class ClassicState:
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def commit_refusal(self, commit: CommitOffsets) -> ErrorCode:
+        """Why an offset commit is refused; NONE if it is not."""
         if commit.generation < 0 and self.state is GroupState.EMPTY:
             return ErrorCode.NONE  # an administrator, or a consumer that only keeps its offsets here
         if commit.generation >= 0 or commit.member_id != NO_MEMBER or commit.instance_id is not None:

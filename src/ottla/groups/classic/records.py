@@ -20,11 +20,15 @@ from ottla.protocol.versioned import decode_versioned, encode_versioned
 
 @message(versions=(0, 2))
 class GroupMetadataKey(Message):
+    """Key of a classic group's record in `__consumer_offsets`."""
+
     group: str
 
 
 @message(versions=(0, 4), flexible=4)
 class GroupMetadataValue(Message):
+    """A classic group at the end of a rebalance, with the assignment of every member."""
+
     protocol_type: str
     generation: Int32
     protocol: str | None
@@ -35,6 +39,8 @@ class GroupMetadataValue(Message):
 
 @struct
 class GroupMetadataValueMember(Struct):
+    """A member in `GroupMetadataValue`; timeouts in milliseconds."""
+
     member_id: str
     group_instance_id: str | None = since(3, default=None, ignorable=True)
     client_id: str
@@ -89,6 +95,8 @@ class GroupMetadata(NamedTuple):
 
 
 class GroupDeleted(NamedTuple):
+    """The tombstone of a classic group."""
+
     group_id: GroupId
 
 

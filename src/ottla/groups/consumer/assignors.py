@@ -28,6 +28,8 @@ class Subscriber(NamedTuple):
 
 
 class AssignmentProblem(NamedTuple):
+    """The input of an assignor."""
+
     subscribers: Mapping[MemberId, Subscriber]
     topics: Mapping[TopicId, Topic]
     """Every subscribed topic."""

@@ -143,6 +143,7 @@ class ClassicMembers:
     # --- SyncGroup, Heartbeat ---
 
     def sync(self, group: ConsumerGroup, event: Sync, now_ms: int) -> list[Effect]:
+        """Answer SyncGroup: the member's assignment in the classic format, or the reason to join again."""
         try:
             member, classic = _classic_member(group, event.member_id, event.instance_id)
             _refuse_generation(member, event.generation)
@@ -165,6 +166,7 @@ class ClassicMembers:
         ]
 
     def heartbeat(self, group: ConsumerGroup, event: Heartbeat, now_ms: int) -> list[Effect]:
+        """Answer Heartbeat, and prolong the session; REBALANCE_IN_PROGRESS makes the member join again."""
         try:
             member, _ = _classic_member(group, event.member_id, event.instance_id)
             _refuse_generation(member, event.generation)
@@ -191,6 +193,7 @@ class ClassicMembers:
     # --- LeaveGroup ---
 
     def leave(self, group: ConsumerGroup, event: Leave, now_ms: int) -> list[Effect]:
+        """Remove members that LeaveGroup names, by member id or instance id."""
         errors: list[ErrorCode] = []
         gone: dict[MemberId, ConsumerMember] = {}
         for leaving in event.members:

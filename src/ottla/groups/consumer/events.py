@@ -95,12 +95,16 @@ class DescribeConsumerGroups(Request["tuple[ConsumerGroupDescription, ...]"]):
 
 
 class AssignedTopic(NamedTuple):
+    """Partitions of one topic in a description of an assignment."""
+
     topic_id: TopicId
     topic: TopicName
     partitions: tuple[int, ...]
 
 
 class ConsumerMemberDescription(NamedTuple):
+    """A member in ConsumerGroupDescribe (KIP-848)."""
+
     member_id: MemberId
     instance_id: InstanceId | None
     rack_id: str | None

@@ -82,6 +82,7 @@ class Expressions:
         return regexes
 
     def resolved(self, event: RegexesResolved, now_ms: int) -> list[Effect]:
+        """Take up the topics that match a group's regular expressions; a new epoch where they changed."""
         group = self._groups.get(event.group_id)
         if not isinstance(group, ConsumerGroup):
             return [Reply(event, None)]

@@ -62,6 +62,7 @@ class Decision:
         """For how long the assignment that the group's epoch asks for cannot be computed yet."""
 
     def carried_out(self) -> list[Effect]:
+        """The effects of the decision; the append of its records comes first."""
         appended: list[Effect] = [Append(tuple(self.records))] if self.records else []
         return appended + self.effects
 
@@ -283,6 +284,7 @@ class Rebalancing:
             decision.effects += self.cancel_timers(group.group_id, member.member_id)
 
     def remove_records(self, decision: Decision, member_id: MemberId) -> None:
+        """Decide to delete a member: its assignment, its target and its subscription."""
         group_id = decision.group.group_id
         decision.records.append(CurrentAssignmentDeleted(group_id, member_id))
         decision.records.append(TargetAssignmentDeleted(group_id, member_id))
@@ -294,6 +296,7 @@ class Rebalancing:
     # --- timers ---
 
     def session_timer(self, group_id: GroupId, member: ConsumerMember) -> SetTimer:
+        """The effect that starts a member's session anew."""
         timeout_ms = (
             self._environment.settings(group_id).consumer_session_timeout_ms
             if member.classic is None

@@ -42,18 +42,24 @@ from ottla.protocol.schema import Message, Struct, message, since, struct
 
 @message(versions=(16, 16))
 class ConsumerGroupRegularExpressionKey(Message):
+    """Key of a resolved regular expression, record type 16 of `__consumer_offsets`."""
+
     group_id: str
     regular_expression: str
 
 
 @message(versions=(0, 0), flexible=0)
 class ConsumerGroupMetadataValue(Message):
+    """The epoch of a group and the hash of its topics."""
+
     epoch: Int32
     metadata_hash: Int64 = since(0, tag=0, default=0, ignorable=True)
 
 
 @message(versions=(0, 0), flexible=0)
 class ConsumerGroupMemberMetadataValue(Message):
+    """A member and its subscription."""
+
     instance_id: str | None
     rack_id: str | None
     client_id: str
@@ -70,23 +76,31 @@ class ConsumerGroupMemberMetadataValue(Message):
 
 @struct
 class ClassicMemberMetadata(Struct):
+    """What a member of the classic protocol sent when it joined; the timeout is in milliseconds."""
+
     session_timeout_ms: Int32 = 0
     supported_protocols: list[ClassicProtocol] = since(default_factory=list)
 
 
 @struct
 class ClassicProtocol(Struct):
+    """A protocol that a classic member supports, with its subscription."""
+
     name: str
     metadata: bytes
 
 
 @message(versions=(0, 0), flexible=0)
 class ConsumerGroupTargetAssignmentMemberValue(Message):
+    """The target assignment of a member."""
+
     topic_partitions: list[TopicPartitions]
 
 
 @message(versions=(0, 0), flexible=0)
 class ConsumerGroupCurrentMemberAssignmentValue(Message):
+    """The present assignment of a member; `state` is a `MemberState`."""
+
     member_epoch: Int32
     previous_member_epoch: Int32
     state: Int8
@@ -96,12 +110,16 @@ class ConsumerGroupCurrentMemberAssignmentValue(Message):
 
 @struct
 class TopicPartitions(Struct):
+    """Partitions of a topic."""
+
     topic_id: UUID
     partitions: list[Int32]
 
 
 @message(versions=(0, 0), flexible=0)
 class ConsumerGroupRegularExpressionValue(Message):
+    """The topics that matched, the version of the metadata then, and the time in milliseconds."""
+
     topics: list[str]
     version: Int64
     timestamp: Int64
@@ -131,12 +149,16 @@ class ClassicMember(NamedTuple):
 
 
 class ConsumerGroupEpoch(NamedTuple):
+    """A group enters an epoch, with this hash of its topics."""
+
     group_id: GroupId
     epoch: int
     metadata_hash: int
 
 
 class ConsumerGroupDeleted(NamedTuple):
+    """The tombstone of a group."""
+
     group_id: GroupId
 
 
@@ -147,10 +169,14 @@ class SubscriptionMetadata(NamedTuple):
 
 
 class SubscriptionMetadataDeleted(NamedTuple):
+    """The tombstone of a `SubscriptionMetadata`."""
+
     group_id: GroupId
 
 
 class MemberSubscription(NamedTuple):
+    """A member joins, or changes its subscription."""
+
     group_id: GroupId
     member_id: MemberId
     instance_id: InstanceId | None
@@ -165,11 +191,15 @@ class MemberSubscription(NamedTuple):
 
 
 class MemberSubscriptionDeleted(NamedTuple):
+    """The tombstone of a member."""
+
     group_id: GroupId
     member_id: MemberId
 
 
 class TargetAssignmentEpoch(NamedTuple):
+    """The epoch for which the target assignment was computed."""
+
     group_id: GroupId
     epoch: int
     computed_ms: int = 0
@@ -177,21 +207,29 @@ class TargetAssignmentEpoch(NamedTuple):
 
 
 class TargetAssignmentEpochDeleted(NamedTuple):
+    """The tombstone of a `TargetAssignmentEpoch`."""
+
     group_id: GroupId
 
 
 class TargetAssignment(NamedTuple):
+    """A member's part of the target assignment."""
+
     group_id: GroupId
     member_id: MemberId
     partitions: Partitions
 
 
 class TargetAssignmentDeleted(NamedTuple):
+    """The tombstone of a `TargetAssignment`."""
+
     group_id: GroupId
     member_id: MemberId
 
 
 class CurrentAssignment(NamedTuple):
+    """A member's epoch and its present assignment."""
+
     group_id: GroupId
     member_id: MemberId
     epoch: int
@@ -202,11 +240,15 @@ class CurrentAssignment(NamedTuple):
 
 
 class CurrentAssignmentDeleted(NamedTuple):
+    """The tombstone of a `CurrentAssignment`."""
+
     group_id: GroupId
     member_id: MemberId
 
 
 class ResolvedRegex(NamedTuple):
+    """The topics that matched a regular expression, at a version of the metadata."""
+
     group_id: GroupId
     regex: str
     topics: frozenset[TopicName]
@@ -215,6 +257,8 @@ class ResolvedRegex(NamedTuple):
 
 
 class ResolvedRegexDeleted(NamedTuple):
+    """The tombstone of a `ResolvedRegex`."""
+
     group_id: GroupId
     regex: str
 

@@ -12,6 +12,7 @@ from ottla.ids import GroupId, InstanceId, MemberId
 
 
 def not_a_consumer_group(group_id: GroupId, *, exists: bool) -> ApiError:
+    """GROUP_ID_NOT_FOUND with Kafka's message."""
     why = "is not a consumer group" if exists else "not found"
     return ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {why}.")
 

@@ -51,6 +51,7 @@ class UniformAssignment:
         self._rack_aware = members_have_racks and any(any(topic.racks) for topic in problem.topics.values())
 
     def solve(self) -> Mapping[MemberId, Partitions]:
+        """The assignment of every member: as even as the subscriptions allow, with few moves."""
         self._keep()
         for pool in self._pools:
             self._assign_the_rest(pool)

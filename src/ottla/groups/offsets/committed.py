@@ -139,6 +139,7 @@ class OffsetStore:
     # --- what lasts ---
 
     def replay_commit(self, record: OffsetCommitted, position: int, producer_id: int) -> None:
+        """Take up a commit from the log; one in a transaction waits for its marker."""
         committed = CommittedOffset(
             record.offset,
             record.leader_epoch,
@@ -156,6 +157,7 @@ class OffsetStore:
         groups.setdefault(record.group_id, {})[TopicPartition(record.topic, record.partition)] = committed
 
     def replay_deletion(self, record: OffsetDeleted) -> None:
+        """Take up a tombstone: the offset goes, also from transactions that are open."""
         group_id, partition = record.group_id, TopicPartition(record.topic, record.partition)
         _drop(self._groups, group_id, partition)
         for producer in list(self._open.get(group_id, ())):
@@ -169,6 +171,7 @@ class OffsetStore:
             del self._open[group_id]
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
+        """Take up a marker: the producer's open offsets become committed, or are dropped."""
         producer = ProducerId(producer_id)
         ended = self._pending.pop(producer, {})
         for group_id in ended:

@@ -21,6 +21,8 @@ from ottla.protocol.versioned import decode_versioned, encode_versioned
 
 @message(versions=(0, 1))
 class OffsetCommitKey(Message):
+    """Key of a committed offset, record types 0 and 1 of `__consumer_offsets`."""
+
     group: str
     topic: str
     partition: Int32
@@ -28,6 +30,8 @@ class OffsetCommitKey(Message):
 
 @message(versions=(0, 4), flexible=4)
 class OffsetCommitValue(Message):
+    """A committed offset; times in milliseconds since the epoch."""
+
     offset: Int64
     leader_epoch: Int32 = since(3, default=-1, ignorable=True)
     metadata: str
@@ -51,6 +55,8 @@ class OffsetCommitted(NamedTuple):
 
 
 class OffsetDeleted(NamedTuple):
+    """The tombstone of a committed offset."""
+
     group_id: GroupId
     topic: TopicName
     partition: PartitionId

@@ -100,6 +100,8 @@ class DescribeShareGroups(Request["tuple[ShareGroupDescription, ...]"]):
 
 
 class ShareMemberDescription(NamedTuple):
+    """A member in ShareGroupDescribe (KIP-932)."""
+
     member_id: MemberId
     rack_id: str | None
     member_epoch: int
@@ -150,6 +152,8 @@ class FindSharePartitions(Request[Partitions]):
 
 
 class ShareOffset(NamedTuple):
+    """The start offset that a share partition gets."""
+
     topic: TopicName
     partition: PartitionId
     start_offset: int

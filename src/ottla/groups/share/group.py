@@ -143,6 +143,7 @@ class ShareGroup:
         return self._environment.settings(self.group_id).share_heartbeat_interval_ms
 
     def session_timer(self, member_id: MemberId) -> SetTimer:
+        """The effect that starts a member's session anew."""
         after_ms = self._environment.settings(self.group_id).share_session_timeout_ms
         return SetTimer((SHARE_SESSION, self.group_id, member_id), after_ms)
 
@@ -204,14 +205,17 @@ class ShareGroup:
     # --- what lasts ---
 
     def set_member(self, member: ShareMember) -> None:
+        """Add a member, or replace what is known of it."""
         self.members[member.member_id] = member
         self._complete_in = None
 
     def remove_member(self, member_id: MemberId) -> None:
+        """Remove a member, if it is there."""
         self.members.pop(member_id, None)
         self._complete_in = None
 
     def set_target(self, member_id: MemberId, partitions: Partitions | None) -> None:
+        """Set a member's target assignment; None deletes it."""
         if partitions is None:
             self.target.pop(member_id, None)
         else:
@@ -219,6 +223,7 @@ class ShareGroup:
         self._complete_in = None
 
     def set_state_partitions(self, record: ShareStatePartitions | None) -> None:
+        """Set which partitions have delivery state; None deletes the record."""
         self.state_partitions = record
         self._complete_in = None
 

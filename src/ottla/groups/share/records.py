@@ -33,6 +33,8 @@ from ottla.protocol.schema import Message, Struct, message, struct
 
 @message(versions=(0, 0), flexible=0)
 class ShareGroupMemberMetadataValue(Message):
+    """A member and its subscription."""
+
     rack_id: str | None
     client_id: str
     client_host: str
@@ -41,17 +43,23 @@ class ShareGroupMemberMetadataValue(Message):
 
 @message(versions=(0, 0), flexible=0)
 class ShareGroupMetadataValue(Message):
+    """The epoch of a group and the hash of its topics."""
+
     epoch: Int32
     metadata_hash: Int64
 
 
 @message(versions=(0, 0), flexible=0)
 class ShareGroupTargetAssignmentMemberValue(Message):
+    """The target assignment of a member."""
+
     topic_partitions: list[ShareTopicPartitions]
 
 
 @message(versions=(0, 0), flexible=0)
 class ShareGroupCurrentMemberAssignmentValue(Message):
+    """The present assignment of a member."""
+
     member_epoch: Int32
     previous_member_epoch: Int32
     state: Int8
@@ -60,6 +68,8 @@ class ShareGroupCurrentMemberAssignmentValue(Message):
 
 @message(versions=(0, 0), flexible=0)
 class ShareGroupStatePartitionMetadataValue(Message):
+    """Topics whose delivery state is being created, exists, or is being deleted."""
+
     initializing_topics: list[ShareTopicPartitionsInfo]
     initialized_topics: list[ShareTopicPartitionsInfo]
     deleting_topics: list[ShareTopicInfo]
@@ -67,12 +77,16 @@ class ShareGroupStatePartitionMetadataValue(Message):
 
 @struct
 class ShareTopicPartitions(Struct):
+    """Partitions of a topic."""
+
     topic_id: UUID
     partitions: list[Int32]
 
 
 @struct
 class ShareTopicPartitionsInfo(Struct):
+    """Partitions of a topic, with its name."""
+
     topic_id: UUID
     topic_name: str
     partitions: list[Int32]
@@ -80,6 +94,8 @@ class ShareTopicPartitionsInfo(Struct):
 
 @struct
 class ShareTopicInfo(Struct):
+    """A topic by id and name."""
+
     topic_id: UUID
     topic_name: str
 
@@ -88,6 +104,8 @@ class ShareTopicInfo(Struct):
 
 
 class ShareMemberMetadata(NamedTuple):
+    """A member joins, or changes its subscription."""
+
     group_id: GroupId
     member_id: MemberId
     rack_id: str | None
@@ -97,11 +115,15 @@ class ShareMemberMetadata(NamedTuple):
 
 
 class ShareMemberDeleted(NamedTuple):
+    """The tombstone of a member."""
+
     group_id: GroupId
     member_id: MemberId
 
 
 class ShareGroupEpoch(NamedTuple):
+    """A group enters an epoch."""
+
     group_id: GroupId
     epoch: int
     metadata_hash: int
@@ -109,10 +131,14 @@ class ShareGroupEpoch(NamedTuple):
 
 
 class ShareGroupDeleted(NamedTuple):
+    """The tombstone of a group."""
+
     group_id: GroupId
 
 
 class ShareTargetEpoch(NamedTuple):
+    """The epoch for which the target assignment was computed."""
+
     group_id: GroupId
     epoch: int
     computed_ms: int = 0
@@ -120,21 +146,29 @@ class ShareTargetEpoch(NamedTuple):
 
 
 class ShareTargetEpochDeleted(NamedTuple):
+    """The tombstone of a `ShareTargetEpoch`."""
+
     group_id: GroupId
 
 
 class ShareTarget(NamedTuple):
+    """A member's part of the target assignment."""
+
     group_id: GroupId
     member_id: MemberId
     partitions: Partitions
 
 
 class ShareTargetDeleted(NamedTuple):
+    """The tombstone of a `ShareTarget`."""
+
     group_id: GroupId
     member_id: MemberId
 
 
 class ShareAssignment(NamedTuple):
+    """A member's epoch and its present assignment."""
+
     group_id: GroupId
     member_id: MemberId
     epoch: int
@@ -144,6 +178,8 @@ class ShareAssignment(NamedTuple):
 
 
 class ShareAssignmentDeleted(NamedTuple):
+    """The tombstone of a `ShareAssignment`."""
+
     group_id: GroupId
     member_id: MemberId
 
@@ -164,6 +200,8 @@ class ShareStatePartitions(NamedTuple):
 
 
 class ShareStatePartitionsDeleted(NamedTuple):
+    """The tombstone of a `ShareStatePartitions`."""
+
     group_id: GroupId
 
 

@@ -32,6 +32,8 @@ class Candidate(NamedTuple):
 
 
 class SubtopologyTasks(NamedTuple):
+    """The tasks of a subtopology: one for each of its partitions."""
+
     subtopology_id: SubtopologyId
     task_count: int
     is_stateful: bool

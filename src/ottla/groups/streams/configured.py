@@ -35,6 +35,8 @@ class StatusCode(IntEnum):
 
 
 class Status(NamedTuple):
+    """A status in the reply to a heartbeat, with its explanation for people."""
+
     code: StatusCode
     detail: str
 

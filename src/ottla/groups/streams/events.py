@@ -48,6 +48,8 @@ class StreamsHeartbeat(Request["StreamsBeat"]):
 
 
 class EndpointTopic(NamedTuple):
+    """Partitions of a topic that the member behind an endpoint has."""
+
     topic: TopicName
     partitions: tuple[int, ...]
 
@@ -85,6 +87,8 @@ class DescribeStreamsGroups(Request["tuple[StreamsGroupDescription, ...]"]):
 
 
 class SubtopologyDescription(NamedTuple):
+    """A subtopology in StreamsGroupDescribe (KIP-1071)."""
+
     subtopology_id: SubtopologyId
     source_topics: tuple[TopicName, ...]
     repartition_sink_topics: tuple[TopicName, ...]
@@ -93,11 +97,15 @@ class SubtopologyDescription(NamedTuple):
 
 
 class TopologyDescription(NamedTuple):
+    """A group's topology in StreamsGroupDescribe."""
+
     epoch: int
     subtopologies: tuple[SubtopologyDescription, ...]
 
 
 class StreamsMemberDescription(NamedTuple):
+    """A member in StreamsGroupDescribe."""
+
     member_id: MemberId
     member_epoch: int
     instance_id: InstanceId | None

@@ -36,6 +36,8 @@ from ottla.protocol.schema import Message, Struct, message, since, struct
 
 @message(versions=(0, 0), flexible=0)
 class StreamsGroupMetadataValue(Message):
+    """The epoch of a group, the hash of its topics, and the topology that was checked against them."""
+
     epoch: Int32
     metadata_hash: Int64
     validated_topology_epoch: Int32 = since(tag=0, default=-1)
@@ -44,6 +46,8 @@ class StreamsGroupMetadataValue(Message):
 
 @message(versions=(0, 0), flexible=0)
 class StreamsGroupMemberMetadataValue(Message):
+    """A member, its process and its endpoint; the timeout is in milliseconds."""
+
     instance_id: str | None
     rack_id: str | None
     client_id: str
@@ -57,6 +61,8 @@ class StreamsGroupMemberMetadataValue(Message):
 
 @message(versions=(0, 0), flexible=0)
 class StreamsGroupTargetAssignmentMemberValue(Message):
+    """The target assignment of a member."""
+
     active_tasks: list[TaskIds]
     standby_tasks: list[TaskIds]
     warmup_tasks: list[TaskIds]
@@ -64,6 +70,8 @@ class StreamsGroupTargetAssignmentMemberValue(Message):
 
 @message(versions=(0, 0), flexible=0)
 class StreamsGroupCurrentMemberAssignmentValue(Message):
+    """The present assignment of a member; `state` is a `MemberState`."""
+
     member_epoch: Int32
     previous_member_epoch: Int32
     state: Int8
@@ -77,30 +85,40 @@ class StreamsGroupCurrentMemberAssignmentValue(Message):
 
 @message(versions=(0, 0), flexible=0)
 class StreamsGroupTopologyValue(Message):
+    """The topology that members sent."""
+
     epoch: Int32
     subtopologies: list[WireSubtopology]
 
 
 @struct
 class KeyValue(Struct):
+    """A setting of a topic, or a tag of a client."""
+
     key: str
     value: str
 
 
 @struct
 class WireEndpoint(Struct):
+    """The address at which a member answers interactive queries."""
+
     host: str
     port: UInt16
 
 
 @struct
 class TaskIds(Struct):
+    """Tasks of a subtopology, by partition."""
+
     subtopology_id: str
     partitions: list[Int32]
 
 
 @struct
 class TaskIdsWithEpochs(Struct):
+    """Tasks of a subtopology, with the epochs in which they were assigned."""
+
     subtopology_id: str
     partitions: list[Int32]
     assignment_epochs: list[Int32] | None = since(tag=0, default=None)
@@ -109,6 +127,8 @@ class TaskIdsWithEpochs(Struct):
 
 @struct
 class WireSubtopology(Struct):
+    """Topics that a subtopology reads, and internal topics that it needs."""
+
     subtopology_id: str
     source_topics: list[str]
     source_topic_regex: list[str]
@@ -120,6 +140,8 @@ class WireSubtopology(Struct):
 
 @struct
 class WireCopartitionGroup(Struct):
+    """Topics with equal numbers of partitions, as positions in the lists of a `WireSubtopology`."""
+
     source_topics: list[Int16]
     source_topic_regex: list[Int16]
     repartition_source_topics: list[Int16]
@@ -127,6 +149,8 @@ class WireCopartitionGroup(Struct):
 
 @struct
 class TopicInfo(Struct):
+    """An internal topic; 0 partitions or replicas: as the broker decides."""
+
     name: str
     partitions: Int32
     replication_factor: Int16
@@ -137,6 +161,8 @@ class TopicInfo(Struct):
 
 
 class StreamsMemberMetadata(NamedTuple):
+    """A member joins, or changes what it sent."""
+
     group_id: GroupId
     member_id: MemberId
     instance_id: InstanceId | None
@@ -151,11 +177,15 @@ class StreamsMemberMetadata(NamedTuple):
 
 
 class StreamsMemberDeleted(NamedTuple):
+    """The tombstone of a member."""
+
     group_id: GroupId
     member_id: MemberId
 
 
 class StreamsGroupEpoch(NamedTuple):
+    """A group enters an epoch."""
+
     group_id: GroupId
     epoch: int
     metadata_hash: int
@@ -166,10 +196,14 @@ class StreamsGroupEpoch(NamedTuple):
 
 
 class StreamsGroupDeleted(NamedTuple):
+    """The tombstone of a group."""
+
     group_id: GroupId
 
 
 class StreamsTargetEpoch(NamedTuple):
+    """The epoch for which the target assignment was computed."""
+
     group_id: GroupId
     epoch: int
     timestamp_ms: int
@@ -177,21 +211,29 @@ class StreamsTargetEpoch(NamedTuple):
 
 
 class StreamsTargetEpochDeleted(NamedTuple):
+    """The tombstone of a `StreamsTargetEpoch`."""
+
     group_id: GroupId
 
 
 class StreamsTarget(NamedTuple):
+    """A member's part of the target assignment."""
+
     group_id: GroupId
     member_id: MemberId
     tasks: TaskSets
 
 
 class StreamsTargetDeleted(NamedTuple):
+    """The tombstone of a `StreamsTarget`."""
+
     group_id: GroupId
     member_id: MemberId
 
 
 class StreamsAssignment(NamedTuple):
+    """A member's epoch and its present tasks."""
+
     group_id: GroupId
     member_id: MemberId
     epoch: int
@@ -204,16 +246,22 @@ class StreamsAssignment(NamedTuple):
 
 
 class StreamsAssignmentDeleted(NamedTuple):
+    """The tombstone of a `StreamsAssignment`."""
+
     group_id: GroupId
     member_id: MemberId
 
 
 class StreamsTopology(NamedTuple):
+    """A group's topology, as its first member of this epoch sent it."""
+
     group_id: GroupId
     topology: Topology
 
 
 class StreamsTopologyDeleted(NamedTuple):
+    """The tombstone of a topology."""
+
     group_id: GroupId
 
 

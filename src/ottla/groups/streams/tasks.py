@@ -18,6 +18,8 @@ NO_TASKS: Final[Tasks] = MappingProxyType({})
 
 
 class TaskId(NamedTuple):
+    """A task: one partition of a subtopology. Its text is Kafka's, such as `0_3`."""
+
     subtopology: SubtopologyId
     partition: int
 
@@ -60,6 +62,7 @@ def each(tasks: Tasks) -> Iterator[TaskId]:
 
 
 def tasks_of(task_ids: Iterable[TaskId]) -> dict[SubtopologyId, frozenset[int]]:
+    """Partitions by subtopology."""
     found: dict[SubtopologyId, set[int]] = {}
     for task in task_ids:
         found.setdefault(task.subtopology, set()).add(task.partition)

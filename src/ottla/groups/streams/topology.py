@@ -33,6 +33,8 @@ class CopartitionGroup(NamedTuple):
 
 
 class Subtopology(NamedTuple):
+    """A part of a topology that shares no topic with the others; one task for each partition."""
+
     subtopology_id: SubtopologyId
     source_topics: tuple[TopicName, ...] = ()
     source_topic_regex: tuple[str, ...] = ()

@@ -66,12 +66,14 @@ class EmbeddedStore:
         return await self._run(lambda: self._read(prefix))
 
     async def commit(self, operations: Sequence[Operation]) -> None:
+        """Write the operations in a thread, then call the watches below whose prefix something changed."""
         await self._run(lambda: self._commit(operations))
         for prefix, changed in tuple(self._watches):
             if any(_below(operation.path, prefix) for operation in operations if not isinstance(operation, Check)):
                 changed()
 
     def watch(self, prefix: str, changed: Callable[[], None]) -> Callable[[], None]:
+        """Call `changed` after each commit below `prefix`, until the returned function is called."""
         entry = (prefix, changed)
         self._watches.append(entry)
 

@@ -107,6 +107,7 @@ class ZooKeeperStore:
         self._is_open = True
 
     async def close(self) -> None:
+        """End the session; ephemeral nodes go with it."""
         self._is_open = False
         self._watches.clear()
         await self._session.close()
@@ -136,6 +137,7 @@ class ZooKeeperStore:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     async def read(self, prefix: str) -> dict[str, Node]:
+        """Read a tree of znodes, by path; retried until `connection_timeout_s` has passed."""
         deadline = now() + self._connection_timeout_s
         top = self._root + prefix if prefix != "/" else self._root or "/"
         found = await self._tree([top], deadline)
@@ -206,6 +208,7 @@ class ZooKeeperStore:
     # -- transactions ------------------------------------------------------------------------------------------------
 
     async def commit(self, operations: Sequence[Operation]) -> None:
+        """Commit by one multi request; TransactionTooLarge if ZooKeeper would not take it."""
         deadline = now() + self._connection_timeout_s
         for _ in range(ATTEMPTS):
             requests = await self._requests_for(operations, deadline)
@@ -335,6 +338,7 @@ class ZooKeeperStore:
     # -- watching ----------------------------------------------------------------------------------------------------
 
     def watch(self, prefix: str, changed: Callable[[], None]) -> Callable[[], None]:
+        """Call `changed` after changes below `prefix`, until the returned function is called."""
         entry = (prefix, changed)
         self._watches.append(entry)
         self._add_watches([prefix])

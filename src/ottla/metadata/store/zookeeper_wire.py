@@ -50,6 +50,7 @@ class MultiRead:
     type: ClassVar[int] = 22
 
     def serialize(self) -> bytes:
+        """The request's bytes, each operation behind a header."""
         parts: list[bytes] = []
         for request in self.requests:
             parts += MULTI_HEADER.pack(request.type, False, -1), write_string(request.path), b"\0"
@@ -57,6 +58,7 @@ class MultiRead:
 
     @classmethod
     def deserialize(cls, buffer: bytes, offset: int) -> "list[Found | list[str] | ZookeeperError]":
+        """The results in the order of the requests; a request that failed alone is an error among them."""
         results: list[Found | list[str] | ZookeeperError] = []
         while True:
             kind, done, _ = MULTI_HEADER.unpack_from(buffer, offset)

@@ -80,6 +80,7 @@ class Run:
         return cls(changes, hashes, starts, _numbers(changes, AT), _numbers(changes, OP))
 
     def save(self, file: Path) -> None:
+        """Write keys and changes beside their targets, and rename them when both are complete."""
         keys = pa.table({HASH: np.append(self.hashes, np.uint64(0)), "start": self.starts})
         for table, path in ((keys, file.with_suffix(".keys")), (self.changes, file)):
             writing = path.with_name(f"{path.name}.new")

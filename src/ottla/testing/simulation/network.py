@@ -128,6 +128,7 @@ class SimSocket:
         assert not flag
 
     def recv(self, size: int) -> bytes:
+        """At most `size` bytes that have arrived; `b""` at the end, BlockingIOError if there are none yet."""
         self._check()
         incoming = self._incoming
         if not incoming.arrived:
@@ -144,11 +145,13 @@ class SimSocket:
         return data
 
     def recv_into(self, buffer: memoryview | bytearray) -> int:
+        """As `recv`, into a buffer; the number of bytes."""
         data = self.recv(len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
     def recvmsg_into(self, buffers: Sequence[memoryview]) -> tuple[int, list[object], int, tuple[str, int]]:
+        """As `recv`, into several buffers in turn."""
         total = 0
         for buffer in buffers:
             filled = 0
@@ -164,6 +167,7 @@ class SimSocket:
         return self.sendmsg([data])
 
     def sendmsg(self, buffers: Iterable[bytes | bytearray | memoryview], _extra: object = (), _flags: int = 0) -> int:
+        """Send as much as the window takes; BlockingIOError if it is full. The number of bytes."""
         self._check()
         room = self._room()
         if room <= 0:
@@ -178,6 +182,7 @@ class SimSocket:
             self._network.send(self, None)
 
     def close(self) -> None:
+        """Close both directions; the peer reads to the end of what was sent."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -214,6 +219,7 @@ class SimListeningSocket:
         return False
 
     def offer(self, sock: SimSocket) -> None:
+        """Add a connection that waits to be accepted."""
         self._waiting.append(sock)
         self._host.network.loop.poll(self._number)
 
@@ -221,6 +227,7 @@ class SimListeningSocket:
         self._host.listening[self._port] = self
 
     def accept(self) -> tuple[SimSocket, tuple[str, int]]:
+        """The oldest waiting connection and its peer; BlockingIOError if there is none."""
         if not self._waiting:
             raise BlockingIOError(errno.EAGAIN, "no connection is waiting")
         sock = self._waiting.popleft()
@@ -233,6 +240,7 @@ class SimListeningSocket:
         return self._host.name, self._port
 
     def close(self) -> None:
+        """Stop listening; connections that wait are reset."""
         if self._host.listening.get(self._port) is self:
             del self._host.listening[self._port]
         self._host.network.loop.drop(self._number)
@@ -304,6 +312,7 @@ class SimNetwork:
         self._late_resets: list[SimSocket] = []
 
     def host(self, name: str) -> SimHost:
+        """The host of this name, created when it is first used."""
         if name not in self._hosts:
             self._hosts[name] = SimHost(self, name)
         return self._hosts[name]

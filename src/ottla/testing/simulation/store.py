@@ -55,6 +55,7 @@ class SimZooKeeper:
         return session
 
     def end(self, name: str, session: "_Session") -> None:
+        """End a session and remove its ephemeral nodes."""
         if not session.is_over:
             session.is_over = True
             self.tree.end_session(session.owner)
@@ -91,6 +92,7 @@ class SimStore:
     # -- MetadataStore -------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
+        """Begin a session."""
         asked_at = self._loop.time()
         self._session = await self._ask(lambda: self._server.begin(self._host))
         self._extend(asked_at)
@@ -98,6 +100,7 @@ class SimStore:
         self._pinging = self._loop.create_task(self._ping())
 
     async def read(self, prefix: str) -> dict[str, Node]:
+        """The nodes at and below `prefix`, by path, as the server has them."""
         self._check_session()
         session = self._session
 
@@ -112,6 +115,7 @@ class SimStore:
         return await self._ask(nodes)
 
     async def commit(self, operations: Sequence[Operation]) -> None:
+        """Apply all operations or none at the server; the answer may get lost on the way."""
         self._check_session()
         session = self._session
 
@@ -123,6 +127,7 @@ class SimStore:
         await self._ask(carry_out)
 
     def watch(self, prefix: str, changed: Callable[[], None]) -> Callable[[], None]:
+        """Call `changed` after changes below `prefix`, until the returned function is called."""
         entry = (prefix, partial(self._tell, changed, copy_context()))
         self.watches.append(entry)
 
@@ -139,6 +144,7 @@ class SimStore:
         return self._loop.time() < self._lease_until
 
     async def close(self) -> None:
+        """End the session."""
         if self._pinging is not None:
             self._pinging.cancel()
         session, self._session = self._session, None

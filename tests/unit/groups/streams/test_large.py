@@ -79,6 +79,7 @@ def only_new_objects_are_collected() -> Iterator[None]:
     gc.unfreeze()
 
 
+@pytest.mark.timed
 @pytest.mark.usefixtures("only_new_objects_are_collected")
 @pytest.mark.parametrize(("members", "processes"), [(2, 2), (100, 25), (100, 100)])
 def test_ten_thousand_tasks_with_a_standby_each_are_assigned_in_a_short_turn(members: int, processes: int) -> None:

@@ -37,3 +37,13 @@ def test_what_follows_across_two_reads() -> None:
     assert not follows(batch(9), batch(3))
     assert follows(batch(9) + batch(10), batch(3))
     assert not follows(batch(2) + batch(3), batch(3))
+
+
+def test_a_cut_header_and_another_format_end_what_is_intact() -> None:
+    whole = batch(3)
+    assert intact_prefix(whole + batch(4)[:20]) == (len(whole), "the file ends within a batch header")
+    old = bytearray(batch(4))
+    old[16] = 1
+    assert intact_prefix(whole + bytes(old)) == (len(whole), f"it claims magic 1 and {len(old) - 12} bytes")
+    short = batch(4)[:-1]
+    assert intact_prefix(whole + short)[0] == len(whole)

@@ -47,6 +47,35 @@ def test_nothing_is_committed_before_all_that_are_in_sync_have_been_heard_of() -
     assert state.committed(Offset(5), 0.0, ALIVE) == 3
 
 
+@pytest.mark.parametrize(
+    ("replica", "offset", "start", "end", "epoch"),
+    [(2, 4, 0, 5, 102), (2, 5, 1, 5, 102), (2, 5, 0, 6, 102), (2, 5, 0, 5, 103), (3, 5, 0, 5, 103), (9, 5, 0, 5, 109)],
+    ids=["behind", "another start", "the log has grown", "started anew", "out of sync", "no replica"],
+)
+def test_the_fast_path_is_for_followers_that_still_have_everything(
+    replica: int, offset: int, start: int, end: int, epoch: int
+) -> None:
+    state = led(1, 2)
+    for follower in (2, 3):
+        fetch(state, follower, 5, 5, now=1.0)
+
+    def fast(replica: int, offset: int, start: int, end: int, epoch: int) -> bool:
+        ends = {"log_start_offset": Offset(start), "end_offset": Offset(end), "broker_epoch": epoch}
+        return state.is_still_there(BrokerId(replica), Offset(offset), **ends, now=2.0)  # type: ignore[arg-type]
+
+    assert not fast(replica, offset, start, end, epoch)
+    assert [state.followers[BrokerId(number)].last_fetch_at for number in (2, 3)] == [1.0, 1.0]
+    assert fast(2, 5, 0, 5, 102)
+    slow = led(1, 2)
+    for now in (1.0, 2.0):
+        fetch(slow, 2, 5, 5, now=now)
+    assert vars_of(state.followers[BrokerId(2)]) == vars_of(slow.followers[BrokerId(2)])
+
+
+def vars_of(follower: Any) -> dict[str, Any]:
+    return {name: getattr(follower, name) for name in follower.__slots__}
+
+
 def test_who_is_out_of_sync_holds_nothing_back() -> None:
     state = led(1, 2)
     fetch(state, 2, 5, 5)

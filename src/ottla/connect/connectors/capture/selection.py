@@ -188,6 +188,7 @@ class Names:
         self._exclude = [re.compile(each, re.IGNORECASE) for each in exclude]
 
     def has(self, name: str) -> bool:
+        """Whether a name is selected: included, or not excluded where nothing is included."""
         if self._include:
             return any(each.fullmatch(name) for each in self._include)
         return not any(each.fullmatch(name) for each in self._exclude)

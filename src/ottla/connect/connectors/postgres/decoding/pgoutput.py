@@ -72,6 +72,8 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class RelationColumn:
+    """A column of a Relation message."""
+
     name: str
     type_oid: int
     type_modifier: int
@@ -91,6 +93,8 @@ class Relation:
 
 @dataclass(frozen=True, slots=True)
 class TypeName:
+    """The name of a type that is not built in, sent before the first relation that uses it."""
+
     oid: int
     schema: str
     name: str
@@ -98,6 +102,8 @@ class TypeName:
 
 @dataclass(slots=True)
 class Insert:
+    """A new row of the relation with this OID."""
+
     relation: int
     new: Values
 
@@ -123,6 +129,8 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
+    """Relations, by OID, that were emptied by one statement."""
+
     relations: tuple[int, ...]
     cascade: bool
     restart_identity: bool
