@@ -65,7 +65,7 @@ def serve(connection: Connection, files: tuple[Path, ...], config: Path | None, 
         server = Server(settings)
         sys.path.extend(str(each) for each in server.worker.environment.permissions.plugin_path)
         handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(CleanFormatter("%(asctime)s %(levelname)s %(message)s", server.worker.secrets))
+        handler.setFormatter(CleanFormatter("%(asctime)s %(levelname)s %(message)s", server.worker.environment.secrets))
         logging.basicConfig(level=logging.INFO, handlers=[handler])
         server.start()
     except ConnectError as problem:
@@ -81,7 +81,7 @@ def serve(connection: Connection, files: tuple[Path, ...], config: Path | None, 
                 put(Rest(server.url), name, each)
         interruption.wait()
     finally:
-        grace_s = server.worker.settings.task_shutdown_graceful_timeout_ms / 1000
+        grace_s = server.worker.environment.settings.task_shutdown_graceful_timeout_ms / 1000
         watchdog = threading.Timer(grace_s + _STOP_MARGIN_S, _end_at_once, [grace_s + _STOP_MARGIN_S])
         watchdog.daemon = True
         watchdog.start()

@@ -54,7 +54,7 @@ class Operations:
 
     def clean(self, text: str) -> str:
         """A text without secrets."""
-        return self._worker.secrets.clean(text)
+        return self._worker.environment.secrets.clean(text)
 
     # -- questions ---------------------------------------------------------------------------------------------------
 
@@ -123,7 +123,7 @@ class Operations:
     def forget_topics(self, name: str) -> None:
         """`PUT /connectors/NAME/topics/reset`."""
         self._tracking()
-        if not self._worker.settings.topic_tracking_allow_reset:
+        if not self._worker.environment.settings.topic_tracking_allow_reset:
             raise Refused(403, "Topic tracking reset is disabled.")
         self._worker.used_topics.forget(name)
 
@@ -193,9 +193,9 @@ class Operations:
             self._put(CONNECTOR + name, None)
             self._put(TARGET_STATE + name, None)
             self._worker.used_topics.forget(name)
-            Statuses.put_connector(self._worker.logs, name, None)
+            Statuses.put_connector(self._worker.environment.logs, name, None)
             for number in {*known, *range(len(tasks))}:
-                Statuses.put_task(self._worker.logs, TaskId(name, number), None)
+                Statuses.put_task(self._worker.environment.logs, TaskId(name, number), None)
 
     def set_target(self, name: str, target: Target) -> None:
         """`PUT /connectors/NAME/{pause,resume,stop}`."""
@@ -234,7 +234,7 @@ class Operations:
         config, _ = self._connector(name)
         if self._kind(config) == "sink":
             return {"offsets": sink_offsets.committed(name, config, self._worker.environment)}
-        self._worker.logs.catch_up("offsets")
+        self._worker.environment.logs.catch_up("offsets")
         known = self._worker.environment.positions.all_of(name)
         return {"offsets": [{"partition": part, "offset": position} for part, position in known]}
 
@@ -256,7 +256,7 @@ class Operations:
         if self._kind(config) == "sink":
             self._tell(sink_offsets.reset, name, config)
         else:
-            self._worker.logs.catch_up("offsets")
+            self._worker.environment.logs.catch_up("offsets")
             for part, _ in self._worker.environment.positions.all_of(name):
                 self._move(name, part, None)
         return {"message": "The offsets for this connector have been reset successfully"}
@@ -267,7 +267,7 @@ class Operations:
         config, _ = self._connector(name)
         if self._kind(config) == "sink":
             return sink_offsets.lag(name, config, self._worker.environment)
-        self._worker.logs.catch_up("offsets")
+        self._worker.environment.logs.catch_up("offsets")
         return source_lag.lag(name, config, self._worker.environment)
 
     # -- loggers -----------------------------------------------------------------------------------------------------
@@ -350,7 +350,7 @@ class Operations:
 
     def _move(self, name: str, part: Mapping[str, Any], position: Any) -> None:
         key = self._worker.environment.positions.key(name, part)
-        self._worker.logs.put("offsets", key, position_value(position))
+        self._worker.environment.logs.put("offsets", key, position_value(position))
 
     def _owner(self, task: TaskId) -> str | None:
         with self._worker.lock:
@@ -369,7 +369,7 @@ class Operations:
             raise Refused(500, str(failure)) from None
 
     def _tracking(self) -> None:
-        if not self._worker.settings.topic_tracking_enable:
+        if not self._worker.environment.settings.topic_tracking_enable:
             raise Refused(403, "Topic tracking is disabled.")
 
 

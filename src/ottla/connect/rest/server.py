@@ -35,7 +35,7 @@ class Server:
         self.host: str = known.rest_advertised_host_name or (_own_name() if host in _EVERYWHERE else host)
         self.port: int = known.rest_advertised_port or bound
         self.worker = Worker(settings, f"{self.host}:{self.port}")
-        self._lines = ConnectorLog(self.worker.secrets)
+        self._lines = ConnectorLog(self.worker.environment.secrets)
         config = uvicorn.Config(
             application(
                 self.worker,

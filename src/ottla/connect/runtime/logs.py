@@ -28,7 +28,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from ottla.connect.errors import ConnectError, Fenced, Retriable, of_brokers
 from ottla.connect.herder.state import LOGGER
-from ottla.connect.runtime.worker_settings import TRANSACTIONAL
+from ottla.connect.runtime.worker_settings import TRANSACTIONAL, WorkerSettings, client_settings
 from ottla.producers import abandon
 
 log = logging.getLogger(__name__)
@@ -66,6 +66,26 @@ class Logs(Protocol):
 
     def close(self) -> None:
         """Stop following."""
+
+
+def logs_of(settings: WorkerSettings, raw: Mapping[str, str], on_record: OnRecord) -> Logs:
+    """The logs of a worker. raw: its settings as given, with those of clients."""
+    if settings.offset_storage_file_filename is not None:
+        return FileLogs(Path(settings.offset_storage_file_filename), on_record)
+    topics = {
+        "configs": (settings.config_storage_topic, 1, settings.config_storage_replication_factor),
+        "offsets": (
+            settings.offset_storage_topic,
+            settings.offset_storage_partitions,
+            settings.offset_storage_replication_factor,
+        ),
+        "status": (
+            settings.status_storage_topic,
+            settings.status_storage_partitions,
+            settings.status_storage_replication_factor,
+        ),
+    }
+    return TopicLogs(topics, client_settings(raw), f"connect-cluster-{settings.group_id}", on_record)
 
 
 class TopicLogs:

@@ -1,7 +1,6 @@
 """The workers of a cluster and their leader, by an ordinary consumer group (ADR 13).
 
-All workers subscribe to the topic of configurations, which has one partition: its assignee leads. The client
-id of a
+All workers subscribe to the topic of configurations, which has one partition: its assignee leads. The client id of a
 member is its worker's id, `host:port` of its REST API.
 """
 
@@ -16,6 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from ottla.connect.clients.groups import UNTIL_ANSWERED_S, leave
+from ottla.connect.runtime.worker_settings import WorkerSettings, client_settings
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +56,20 @@ class Membership(Protocol):
 
     def stop(self) -> None:
         """Leave."""
+
+
+def membership_of(
+    settings: WorkerSettings, raw: Mapping[str, str], worker: str, changed: Callable[[], None]
+) -> Membership:
+    """A worker's membership. raw: its settings as given, with those of clients; worker, changed: as for `Group`."""
+    if settings.standalone:
+        return Alone(worker)
+    timing = {
+        "session": settings.session_timeout_ms,
+        "heartbeat": settings.heartbeat_interval_ms,
+        "rebalance": settings.rebalance_timeout_ms,
+    }
+    return Group(worker, settings.group_id, settings.config_storage_topic, client_settings(raw), timing, changed)
 
 
 class Alone:

@@ -20,7 +20,7 @@ class Leader:
         self.lock, self.stopping, self.address = threading.RLock(), threading.Event(), "here:1"
         self.leaders: list[str | None] = []
         """Who leads, asked one time after the other; afterwards this one."""
-        self.statuses, self.logs = SimpleNamespace(tasks=lambda _: {}), None
+        self.statuses, self.environment = SimpleNamespace(tasks=lambda _: {}), SimpleNamespace(logs=None)
         self.state = SimpleNamespace(connectors={"tested": SimpleNamespace(config={"a": "1"}, tasks=())})
         self.used_topics = SimpleNamespace(forget=lambda _: None)
         self.written: list[str] = []

@@ -55,5 +55,5 @@ def test_a_workers_own_settings_may_have_placeholders(tmp_path: Path, monkeypatc
     monkeypatch.setenv("STATE", str(tmp_path / "state"))
     worker = Worker({"sasl.password": "${env:OF_BROKERS}", "offset.storage.file.filename": "${env:STATE}"}, "here:1")
     assert worker.environment.client("admin", {})["sasl.password"] == "correct horse"
-    assert worker.settings.offset_storage_file_filename == str(tmp_path / "state")
-    assert worker.secrets.clean("a correct horse") == "a [hidden]"
+    assert worker.environment.settings.offset_storage_file_filename == str(tmp_path / "state")
+    assert worker.environment.secrets.clean("a correct horse") == "a [hidden]"

@@ -12,8 +12,8 @@ from ottla.connect.connectors.mysql.identity import Binlog
 from ottla.connect.connectors.mysql.settings import MysqlSettings
 from ottla.connect.herder.state import TaskId
 from ottla.connect.runtime import source_lag
+from ottla.connect.runtime.reports import Reports
 from ottla.connect.runtime.task import Delivery
-from ottla.connect.runtime.worker import Worker
 
 NOW = 1_000_000
 
@@ -49,12 +49,12 @@ def test_a_task_that_begins_again_keeps_the_last_change_until_it_has_one() -> No
 def test_a_busy_source_is_reported_now_and_then_and_its_last_change_always() -> None:
     task, now = TaskId("busy", 0), time.time_ns() // 1_000_000
     shown, newest = Delivery(1, now, now), Delivery(1, now + 1, now + 1)
-    worker: Any = SimpleNamespace(_written={task: ({}, None, shown)})
-    assert Worker._shown_delivery(worker, task, newest) is shown
-    worker._written[task] = ({}, None, Delivery(1, now - 2_000, now))
-    assert Worker._shown_delivery(worker, task, newest) is newest
-    worker._written[task] = ({}, None, Delivery(1))
-    assert Worker._shown_delivery(worker, task, newest) is newest
+    reports: Any = SimpleNamespace(_shown={task: ({}, None, shown)})
+    assert Reports._shown_delivery(reports, task, newest) is shown
+    reports._shown[task] = ({}, None, Delivery(1, now - 2_000, now))
+    assert Reports._shown_delivery(reports, task, newest) is newest
+    reports._shown[task] = ({}, None, Delivery(1))
+    assert Reports._shown_delivery(reports, task, newest) is newest
 
 
 def test_heartbeats_tombstones_and_ends_of_transactions_are_no_changes() -> None:

@@ -1,18 +1,16 @@
 """What tasks do where something goes wrong: dead letters, offsets, rests without a position, answers of brokers."""
 
 import logging
-import threading
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException
-from tests.support.eventually import eventually
 
 from ottla.connect.api import ConnectError, Part, Position, Retriable, SinkRecord, SourceRecord, TopicPartition
 from ottla.connect.errors import Fenced, of_brokers
-from ottla.connect.herder.state import Target, TaskId
+from ottla.connect.herder.state import TaskId
 from ottla.connect.log_identity import LogIdentity
 from ottla.connect.records import Progress
 from ottla.connect.runtime import handling, logs, sink_offsets, source_task
@@ -24,8 +22,6 @@ from ottla.connect.runtime.logs import TopicLogs
 from ottla.connect.runtime.secrets import Secrets
 from ottla.connect.runtime.sink_task import SinkTask
 from ottla.connect.runtime.source_task import SourceTask
-from ottla.connect.runtime.statuses import Statuses
-from ottla.connect.runtime.worker import Worker
 
 TASK = TaskId("tested", 0)
 FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -297,132 +293,6 @@ def test_positions_are_read_to_the_end_beyond_open_transactions() -> None:
     topics.catch_up("offsets")
     topics.catch_up("configs")
     assert asked == [IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED]
-
-
-def leader(statuses: dict[int, dict[str, str]], done: list[str]) -> Any:
-    worker: Any = Worker.__new__(Worker)
-    worker.membership = SimpleNamespace(members=lambda: ["here:1"])
-    worker.statuses = SimpleNamespace(tasks=lambda _: statuses)
-    worker.settings = SimpleNamespace(task_shutdown_graceful_timeout_ms=60_000)
-    worker.lock, worker._wake, worker._ending_since = threading.RLock(), threading.Event(), {}
-    worker._fence = lambda task, _config: done.append(f"fence {task}")
-    worker._commit_tasks = lambda _name, tasks, _revision: done.append(f"{len(tasks)} tasks")
-    worker._connector_status = lambda _name, state, *_: done.append(state)
-    worker._state_of = lambda _: "RUNNING"
-    worker._plans, worker._plan_again, worker._committing = {}, set(), threading.Lock()
-    return worker
-
-
-def plan(worker: Any, connector: Any) -> None:
-    worker._start_planning("tested", connector)
-    eventually(lambda: worker._plans["tested"].ended)
-
-
-def test_stopped_is_said_when_the_tasks_have_ended_or_are_fenced() -> None:
-    done: list[str] = []
-    statuses = {0: {"state": "RUNNING", "worker_id": "here:1"}, 1: {"state": "RUNNING", "worker_id": "gone:1"}}
-    worker = leader(statuses, done)
-    connector: Any = SimpleNamespace(target=Target.STOPPED, tasks=({}, {}))
-    worker._plan("tested", connector)
-    assert done == []
-    statuses[0]["state"] = "UNASSIGNED"
-    worker._plan("tested", connector)
-    assert done == ["fence tested-0", "fence tested-1", "0 tasks", "STOPPED"]
-
-
-def test_a_worker_that_leads_no_more_says_nothing_of_a_connector() -> None:
-    done: list[str] = []
-    worker = leader({}, done)
-    worker._tasks_of = lambda *_: []
-
-    def fenced(*_: Any) -> None:
-        raise Fenced("another worker leads now")
-
-    worker._commit_tasks = fenced
-    connector: Any = SimpleNamespace(revision=1, planned=0, config={}, tasks=(), target=Target.STARTED)
-    plan(worker, connector)
-    assert done == []
-
-
-def test_a_warning_of_a_connector_has_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[Any] = []
-    monkeypatch.setattr(Statuses, "put_task", lambda _logs, _task, value: told.append(value))
-    worker: Any = Worker.__new__(Worker)
-    worker.statuses, worker.logs, worker.address = SimpleNamespace(task=lambda _: None), None, "here:1"
-    worker.state, worker._version = SimpleNamespace(assignment=SimpleNamespace(generation=1)), lambda _: None
-    worker.secrets = Secrets({"PASSWORD": "correct horse"})
-    worker.secrets.resolve({"password": "${env:PASSWORD}"})
-    context = SimpleNamespace(made={}, warning="no answer from https://me:correct horse@there", delivery=None)
-    worker._tasks = {TASK: (SimpleNamespace(context=context), None)}
-    worker._report_status(TASK, "RUNNING", None)
-    assert "correct horse" not in str(told)
-    assert "no answer from" in told[0]["warning"]
-
-
-def test_tasks_whose_configuration_changes_are_fenced_before_the_new_ones_are_known() -> None:
-    done: list[str] = []
-    worker = leader({}, done)
-    worker._tasks_of = lambda *_: [{"tables": "a"}, {"tables": "b"}]
-    connector: Any = SimpleNamespace(
-        revision=1,
-        planned=0,
-        config={},
-        tasks=({"tables": "a"}, {"tables": "b,c"}, {"tables": "d"}),
-        target=Target.STARTED,
-    )
-    plan(worker, connector)
-    assert done == ["fence tested-1", "fence tested-2", "2 tasks"]
-
-
-def test_tasks_that_are_the_same_as_before_go_on() -> None:
-    done: list[str] = []
-    worker = leader({}, done)
-    worker._tasks_of = lambda *_: [{"tables": "a"}]
-    connector: Any = SimpleNamespace(revision=1, planned=1, config={}, tasks=({"tables": "a"},), target=Target.STARTED)
-    plan(worker, connector)
-    assert done == []
-
-
-def test_a_connector_that_hangs_is_asked_anew_when_it_changes_and_its_late_answer_does_not_count() -> None:
-    done: list[str] = []
-    worker = leader({}, done)
-    let_go = threading.Event()
-
-    def tasks_of(_name: str, config: dict[str, str]) -> list[dict[str, str]]:
-        if config["hangs"]:
-            let_go.wait(60)
-        return [{}] * int(config["tasks"])
-
-    worker._tasks_of = tasks_of
-    hung: Any = SimpleNamespace(revision=1, planned=0, config={"hangs": "yes", "tasks": "1"}, tasks=())
-    worker._start_planning("tested", hung)
-    late = worker._plans["tested"]
-    worker._start_planning("tested", hung)
-    assert worker._plans["tested"] is late
-    plan(worker, SimpleNamespace(revision=2, planned=0, config={"hangs": "", "tasks": "2"}, tasks=()))
-    assert done == ["2 tasks"]
-    worker._plan_again.add("tested")  # as a restart does
-    plan(worker, SimpleNamespace(revision=2, planned=2, config={"hangs": "", "tasks": "3"}, tasks=({}, {})))
-    assert done == ["2 tasks", "3 tasks"]
-    let_go.set()
-    eventually(lambda: late.ended)
-    assert done == ["2 tasks", "3 tasks"]
-
-
-def test_a_connector_that_cannot_be_fenced_holds_up_no_other() -> None:
-    done: list[str] = []
-    worker = leader({}, done)
-    worker.secrets, worker._plan_failed = Secrets({}), {}
-
-    def fence(task: TaskId, _config: Any) -> None:
-        if task.connector == "first":
-            raise Retriable("not now")
-
-    worker._fence = fence
-    one: Any = SimpleNamespace(target=Target.STOPPED, tasks=({},))
-    worker.state = SimpleNamespace(connectors={"first": one, "second": one})
-    worker._plan_connectors()
-    assert done == ["0 tasks", "STOPPED"]
 
 
 def test_why_a_record_was_not_taken_is_found_out_when_it_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
