@@ -3,18 +3,19 @@
 ApiVersions and the list in docs/apis.md are read from it; an API that is not in it is not served.
 Authorization and quota are those of Kafka 4.3 (`KafkaApis`, `ControllerApis`; for requests of a controller with
 ZooKeeper, Kafka 3.9). They are declared only: nothing enforces them yet.
-A handler is `ottla.server.handlers.<api>.handle`, imported when its API is first asked for, so that a broker that
-only produces and fetches never loads the rest.
+A handler is `ottla.server.handlers.<api>.handle`, bound to the parts of the broker that it names (`binding`). It is
+imported when its API is first asked for, so that a broker that only produces and fetches never loads the rest.
 """
 
 from collections.abc import Awaitable, Callable
 from importlib import import_module
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 from ottla.protocol.api import ApiKey
 from ottla.protocol.schema import Message
 from ottla.security.authorization import Operation, QuotaClass, Requirement, ResourceType, requires
-from ottla.server.context import Deferred, RequestContext
+from ottla.server.binding import bind
+from ottla.server.context import Deferred, RequestContext, Services
 
 Answer = Message | Awaitable[Message | Deferred[Any] | None] | Deferred[Any] | None
 """At once, from a coroutine, later through a `Deferred`, or never (acks=0)."""
@@ -217,14 +218,18 @@ OWN_ROUTES: Final[dict[ApiKey, Route]] = {
 """APIs that Kafka does not have, with the authorization of the nearest that it has. Served to every client, and listed
 only for clients that know Ottla: others may fail on an unknown API key."""
 
-_handlers: Final[dict[int, Handler]] = {}
 
+class Handlers:
+    """The handlers of one broker. Each is imported, and bound to the parts it uses, at the first request of its API."""
 
-def handler_of(api_key: ApiKey) -> Handler:
-    """The handler of a served API, imported on first use."""
-    found = _handlers.get(api_key)
-    if found is None:
-        route = ROUTES.get(api_key) or CLUSTER_ROUTES.get(api_key) or OWN_ROUTES[api_key]
-        module = import_module(route.handler_module)
-        found = _handlers[api_key] = cast("Handler", module.handle)
-    return found
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._bound: dict[int, Handler] = {}
+
+    def __getitem__(self, api_key: ApiKey) -> Handler:
+        """The handler of a served API."""
+        found = self._bound.get(api_key)
+        if found is None:
+            route = ROUTES.get(api_key) or CLUSTER_ROUTES.get(api_key) or OWN_ROUTES[api_key]
+            found = self._bound[api_key] = bind(import_module(route.handler_module), self._services)
+        return found
