@@ -137,6 +137,7 @@ def _early_acknowledgement() -> None:
     promised: dict[object, int] = {}
 
     def append(
+        parts: Any,
         topic: str,
         place: Any,
         data: Any,
@@ -146,7 +147,7 @@ def _early_acknowledgement() -> None:
         verification: Any,
         checked: Any,
     ) -> Any:
-        partition = context.broker.replicas.for_produce(topic, data.index, request.acks, context.client_id)
+        partition = parts.replicas.for_produce(topic, data.index, request.acks, context.client_id)
         records = bytes(data.records)
         data.records = bytearray(records)  # the request's own buffer is used again
         first = max(promised.get(partition, 0), partition.log.log_end_offset)
@@ -155,7 +156,7 @@ def _early_acknowledgement() -> None:
 
         def later() -> None:
             with suppress(OttlaError):  # nobody is there to be told
-                sound(topic, place, data, request, context, copy(answer), verification, checked)
+                sound(parts, topic, place, data, request, context, copy(answer), verification, checked)
 
         asyncio.get_running_loop().call_later(ACKNOWLEDGED_EARLY_S, later)
         return partition, Offset(0)
@@ -201,7 +202,7 @@ def _forgotten_offsets() -> None:
     from ottla.groups.events import OffsetsCommitted
     from ottla.server.handlers import txn_offset_commit
 
-    async def commit(request: Any, producer: Any, context: Any, to_commit: Any) -> OffsetsCommitted:
+    async def commit(parts: Any, request: Any, producer: Any, context: Any, to_commit: Any) -> OffsetsCommitted:
         return OffsetsCommitted((ErrorCode.NONE,) * len(to_commit))
 
     txn_offset_commit._commit = commit

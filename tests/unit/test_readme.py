@@ -11,12 +11,13 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 def api_table() -> str:
     rows = sorted(ROUTES.values(), key=lambda route: route.api_key)
-    lines = ["| key | API | versions |", "|---:|---|---|"]
+    lines = ["| key | API | versions | authorization in Kafka | quota in Kafka |", "|---:|---|---|---|---|"]
     for route in rows:
         name = route.api_key.name.title().replace("_", "")
         lowest, highest = route.min_version, route.max_version
         versions = f"{lowest}-{highest}" if highest > lowest else lowest
-        lines.append(f"| {int(route.api_key)} | {name} | {versions} |")
+        authorization = "; ".join(map(str, route.authorization)) or "none"
+        lines.append(f"| {int(route.api_key)} | {name} | {versions} | {authorization} | {route.quota.value} |")
     return "\n".join(lines) + "\n"
 
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from ottla.cluster.commands import apply
@@ -18,9 +19,11 @@ from ottla.cluster.configs import (
 from ottla.cluster.image import ResourceType
 from ottla.config.broker import BrokerConfig
 from ottla.errors import InvalidRequest, OttlaError
+from ottla.metadata.view import MetadataView
 from ottla.server import loggers
-from ottla.server.context import Services
-from ottla.slices import Steps
+from ottla.server.listeners import Listeners
+from ottla.server.telemetry import Telemetry
+from ottla.slices import Slices, Steps
 
 _KEPT: Final = (ResourceType.TOPIC, ResourceType.BROKER, ResourceType.GROUP, ResourceType.CLIENT_METRICS)
 
@@ -33,8 +36,19 @@ class AskedChange(NamedTuple):
     edits: Sequence[tuple[str, ConfigOperation | None, str | None]]
 
 
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of the broker that change configuration."""
+
+    config: BrokerConfig
+    metadata: MetadataView
+    listeners: Listeners
+    telemetry: Telemetry
+    slices: Slices
+
+
 async def change_configs(
-    asked: Sequence[AskedChange], *, replace: bool, validate_only: bool, broker: Services
+    parts: Parts, asked: Sequence[AskedChange], *, replace: bool, validate_only: bool
 ) -> list[OttlaError | None]:
     """Change the settings of each resource; answers in the order asked.
 
@@ -45,49 +59,49 @@ async def change_configs(
     planned: dict[int, ConfigChange] = {}
     subscriptions: set[str] = set()
     for index, change in enumerate(asked):
-        await broker.slices.pause()
+        await parts.slices.pause()
         try:
             if often[change.resource_type, change.name] > 1:
                 raise InvalidRequest("Each resource must appear at most once.")
-            edits = await broker.slices.run(_edits(change))
+            edits = await parts.slices.run(_edits(change))
             check_no_duplicates(edits)
             check_values_given(edits)
             if change.resource_type == ResourceType.BROKER_LOGGER and not replace:
-                _change_loggers(change.name, edits, validate_only, broker)
+                _change_loggers(change.name, edits, validate_only, parts)
             elif change.resource_type in _KEPT:
                 if change.resource_type == ResourceType.CLIENT_METRICS:
-                    broker.telemetry.check_room(subscriptions | {change.name})
+                    parts.telemetry.check_room(subscriptions | {change.name})
                     subscriptions.add(change.name)
                 planned[index] = ConfigChange(ResourceType(change.resource_type), change.name, edits, replace)
             else:
                 raise InvalidRequest(f"Unknown resource type {change.resource_type}")
         except OttlaError as refused:
             answers[index] = refused
-    results = await _alter(list(planned.values()), validate_only, broker)
+    results = await _alter(list(planned.values()), validate_only, parts)
     for index, result in zip(planned, results, strict=True):
         answers[index] = result
     return answers
 
 
-async def _alter(changes: Sequence[ConfigChange], validate_only: bool, broker: Services) -> list[OttlaError | None]:
+async def _alter(changes: Sequence[ConfigChange], validate_only: bool, parts: Parts) -> list[OttlaError | None]:
     """Change settings; those of this broker's listeners only if its new sockets can be bound."""
-    found = [(at, config) for at, change in enumerate(changes) if (config := _new_listeners(change, broker))]
+    found = [(at, config) for at, change in enumerate(changes) if (config := _new_listeners(change, parts))]
     if not found:
-        return await broker.metadata.alter_configs(changes, validate_only=validate_only)
+        return await parts.metadata.alter_configs(changes, validate_only=validate_only)
     ((at, config),) = found  # a resource appears once, and this broker is one
     async with AsyncExitStack() as stack:
         try:
-            await stack.enter_async_context(broker.listeners.prepared(config))
+            await stack.enter_async_context(parts.listeners.prepared(config))
         except InvalidRequest as refused:
             rest = [*changes[:at], *changes[at + 1 :]]
-            answers = await broker.metadata.alter_configs(rest, validate_only=validate_only)
+            answers = await parts.metadata.alter_configs(rest, validate_only=validate_only)
             return [*answers[:at], refused, *answers[at:]]
-        return await broker.metadata.alter_configs(changes, validate_only=validate_only)
+        return await parts.metadata.alter_configs(changes, validate_only=validate_only)
 
 
-def _new_listeners(change: ConfigChange, broker: Services) -> BrokerConfig | None:
+def _new_listeners(change: ConfigChange, parts: Parts) -> BrokerConfig | None:
     """This broker's settings after a change of its listeners; None for other changes, and for one to be refused."""
-    metadata = broker.metadata
+    metadata = parts.metadata
     if change.resource_type is not ResourceType.BROKER or change.name != str(metadata.broker_id):
         return None
     try:
@@ -108,13 +122,13 @@ def _edits(change: AskedChange) -> Steps[list[ConfigEdit]]:
     return edits
 
 
-def _change_loggers(name: str, edits: Sequence[ConfigEdit], validate_only: bool, broker: Services) -> None:
+def _change_loggers(name: str, edits: Sequence[ConfigEdit], validate_only: bool, parts: Parts) -> None:
     try:
         node_id = int(name)
     except ValueError:
         raise InvalidRequest(f"Node id must be an integer, but it is: {name}") from None
-    if node_id != broker.config.node_id:
-        raise InvalidRequest(f"Unexpected node id. Expected {broker.config.node_id}, but received {name}")
+    if node_id != parts.config.node_id:
+        raise InvalidRequest(f"Unexpected node id. Expected {parts.config.node_id}, but received {name}")
     for edit in edits:
         if edit.operation not in (ConfigOperation.SET, ConfigOperation.DELETE):
             raise InvalidRequest(f"{edit.operation.name} operation is not allowed for the BROKER_LOGGER resource")

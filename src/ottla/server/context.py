@@ -1,4 +1,4 @@
-"""The context of a handler: the requester, the version, and the parts of the broker it may call."""
+"""The context of a request, answers that come later, and the parts that handlers are bound to."""
 
 import asyncio
 from collections.abc import Callable
@@ -114,7 +114,7 @@ def when_done(
 
 @dataclass(slots=True)
 class Services:
-    """The parts of a running broker, as handlers see them."""
+    """All parts of a running broker that handlers may use. Each handler is bound to those that it names (`binding`)."""
 
     config: "BrokerConfig"
     clock: "Clock"
@@ -177,7 +177,6 @@ class RequestContext:
         "_connection",
         "api_key",
         "api_version",
-        "broker",
         "client_id",
         "correlation_id",
         "from_broker",
@@ -191,13 +190,11 @@ class RequestContext:
         correlation_id: int,
         client_id: str | None,
         connection: ClientConnection,
-        broker: Services,
     ) -> None:
         self.api_key = api_key
         self.api_version = api_version
         self.correlation_id = correlation_id
         self.client_id = client_id
-        self.broker = broker
         self.from_broker = False
         """Whether a registered broker has sent it; looked at only for what brokers alone may send (`inter_broker`)."""
         self.is_large = False

@@ -22,7 +22,7 @@ from ottla.server.context import Deferred, RequestContext, Services
 from ottla.server.framer import BadFrame
 from ottla.server.inter_broker import ANSWERS_OTHERS, CLAIMS, InterBrokerGate, Verdict
 from ottla.server.replies import Piece, ReplySlot
-from ottla.server.routing import CLUSTER_ROUTES, OWN_ROUTES, ROUTES, Route, handler_of
+from ottla.server.routing import CLUSTER_ROUTES, OWN_ROUTES, ROUTES, Handlers, Route
 from ottla.slices import SLICE_S
 
 log = logging.getLogger(__name__)
@@ -55,10 +55,11 @@ class Dispatcher:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._gate = InterBrokerGate(services.config, services.registered_brokers)
+        self._gate = InterBrokerGate(services.config, services.registered_brokers, services.loop)
         self._tasks: dict[asyncio.Task[None], Coroutine[Any, Any, Message | Deferred[Any] | None] | None] = {}
         served = ROUTES | OWN_ROUTES | (CLUSTER_ROUTES if services.cluster is not None else {})
         self._routes: dict[int, Route] = {int(key): route for key, route in served.items()}
+        self._handlers = Handlers(services)
         self._slices = services.slices
         self._now = services.clock.monotonic
         self._spent_s = 0.0
@@ -144,7 +145,6 @@ class Dispatcher:
             header.correlation_id,
             header.client_id,
             connection,
-            self._services,
         )
         context.is_large = request_bytes > LARGE_BYTES
         return context
@@ -184,7 +184,7 @@ class Dispatcher:
     ) -> bool:
         """Returns as `_dispatch`."""
         try:
-            answer = handler_of(context.api_key)(request, context)
+            answer = self._handlers[context.api_key](request, context)
         except BadFrame:
             raise
         except Exception as error:

@@ -4,6 +4,7 @@
 """
 
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -30,7 +31,18 @@ from ottla.server.leaders import MOVED, endpoints_of, leader_of, nearer_replica
 from ottla.slices import Steps
 
 if TYPE_CHECKING:
+    import asyncio
+
+    from ottla.config.broker import BrokerConfig
+    from ottla.metadata.view import MetadataView
+    from ottla.replication.manager import ReplicaManager
     from ottla.replication.partition import Partition
+    from ottla.server.cold_fetches import ColdFetches
+    from ottla.server.fetch_sessions import FetchSessionCache
+    from ottla.server.membership import Membership
+    from ottla.server.memory import MemoryBudget
+    from ottla.server.shared_answers import SharedAnswers
+    from ottla.slices import Slices
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +63,22 @@ MANY: Final = 500
 STEP_MASK: Final = 15
 
 
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of the broker that a fetch uses."""
+
+    config: "BrokerConfig"
+    loop: "asyncio.AbstractEventLoop"
+    metadata: "MetadataView"
+    replicas: "ReplicaManager"
+    fetch_sessions: "FetchSessionCache"
+    shared_answers: "SharedAnswers"
+    cold_fetches: "ColdFetches"
+    memory: "MemoryBudget"
+    slices: "Slices"
+    cluster: "Membership | None"
+
+
 class FetchAttempt:
     """One pass over the session's partitions, and the response made of it."""
 
@@ -63,6 +91,7 @@ class FetchAttempt:
         "_incremental",
         "_inline_bytes",
         "_min_region_bytes",
+        "_parts",
         "_request",
         "_session",
         "cold",
@@ -76,6 +105,7 @@ class FetchAttempt:
 
     def __init__(
         self,
+        parts: Parts,
         request: FetchRequest,
         context: RequestContext,
         session: FetchSession,
@@ -84,6 +114,7 @@ class FetchAttempt:
         first: bool = False,
     ) -> None:
         self._session = session
+        self._parts = parts
         self._context = context
         self._request = request
         self._first = first
@@ -99,19 +130,20 @@ class FetchAttempt:
         self.must_answer = False
         self.total_bytes = 0
         self._has_records = False
-        self._min_region_bytes = SMALLEST_REGION_BYTES if context.broker.memory.is_short else MIN_REGION_BYTES
+        self._min_region_bytes = SMALLEST_REGION_BYTES if parts.memory.is_short else MIN_REGION_BYTES
         self._inline_bytes = 0
         self.is_quiet = True
         """Whether the fetcher has and knows everything, and only what wakes those that wait can change that."""
 
     def look(self) -> "Steps[None]":
         """Read the available records of each partition, in steps."""
-        request, context, incremental, first = self._request, self._context, self._incremental, self._first
-        replicas = context.broker.replicas
-        room = min(request.max_bytes, context.broker.config.fetch_max_bytes)
+        parts, request, context, first = self._parts, self._request, self._context, self._first
+        incremental = self._incremental
+        replicas = parts.replicas
+        room = min(request.max_bytes, parts.config.fetch_max_bytes)
         from_leader = self.replica >= 0 or context.api_version < READS_FROM_FOLLOWERS_SINCE
         checks_quickly = incremental and not request.rack_id
-        now = context.broker.loop.time()
+        now = parts.loop.time()
         targets = self._session.targets.values()
         for number, target in enumerate(list(targets) if len(targets) > MANY else targets):
             if number & STEP_MASK == STEP_MASK:
@@ -137,7 +169,7 @@ class FetchAttempt:
                     room -= self._read_for_follower(target, partition, room)
                     continue
                 if request.rack_id and partition.leading:
-                    nearer = nearer_replica(partition, request.rack_id, context)
+                    nearer = nearer_replica(parts.config, parts.metadata, partition, request.rack_id)
                     if nearer is not None:
                         self._answer_preferred_replica(target, partition.log, nearer)
                         continue
@@ -244,10 +276,10 @@ class FetchAttempt:
 
     def _read_for_follower(self, target: FetchTarget, partition: "Partition", room: int) -> int:
         """As `_read`; of a partition whose copying is throttled, nothing for a while (KIP-73)."""
-        cluster = self._context.broker.cluster
+        cluster = self._parts.cluster
         if cluster is None or cluster.throttles.leader.is_idle:
             return self._read(target, partition.log, room)
-        throttle, now = cluster.throttles.leader, self._context.broker.loop.time()
+        throttle, now = cluster.throttles.leader, self._parts.loop.time()
         at = partition.topic_partition
         is_held_back = self.replica not in partition.isr and throttle.wait_s(at, now) > 0
         size = self._read(target, partition.log, room, is_held_back=is_held_back)
@@ -343,7 +375,7 @@ class FetchAttempt:
             records=NO_BYTES,
         )
         if error.code in MOVED and self._context.api_version >= LEADERS_NAMED_SINCE:
-            data.current_leader = _current_leader(target.topic, target.partition, self._context)
+            data.current_leader = _current_leader(self._parts.metadata, target.topic, target.partition)
         self._found.append((target, data))
 
     def read_cold(self) -> None:
@@ -388,7 +420,7 @@ class FetchAttempt:
         if leaders and self._context.api_version >= ENDPOINTS_NAMED_SINCE:
             response.node_endpoints = [
                 NodeEndpoint(node_id=leader, host=host, port=port, rack=rack)
-                for leader, host, port, rack in endpoints_of(leaders, self._context)
+                for leader, host, port, rack in endpoints_of(self._parts.metadata, leaders, self._context)
             ]
         return response
 
@@ -400,7 +432,7 @@ def mark_of(partition: "Partition") -> tuple[int, ...]:
     return log.log_end_offset, log.high_watermark, log.last_stable_offset, *role
 
 
-def _current_leader(topic: "str | UUID", partition: int, context: RequestContext) -> LeaderIdAndEpoch | None:
+def _current_leader(metadata: "MetadataView", topic: "str | UUID", partition: int) -> LeaderIdAndEpoch | None:
     """The leader of a partition that this broker does not lead, as far as it knows (KIP-951)."""
-    found = leader_of(topic, partition, context)
+    found = leader_of(metadata, topic, partition)
     return None if found is None else LeaderIdAndEpoch(leader_id=found.leader, leader_epoch=found.leader_epoch)

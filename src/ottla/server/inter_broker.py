@@ -83,7 +83,10 @@ ANSWERS_OTHERS: Final = frozenset(key for key, claim in CLAIMS.items() if claim 
 class InterBrokerGate:
     """Judges claims. Without `brokers`, on a broker that is alone, none is believed, unless insecurity is wanted."""
 
-    def __init__(self, config: "BrokerConfig", brokers: "RegisteredBrokers | None") -> None:
+    def __init__(
+        self, config: "BrokerConfig", brokers: "RegisteredBrokers | None", loop: "asyncio.AbstractEventLoop"
+    ) -> None:
+        self._loop = loop
         self._brokers = brokers
         self._believes_everyone = brokers is None and config.allow_insecure
         self._listeners = {config.inter_broker_listener, config.control_plane_listener}
@@ -114,20 +117,20 @@ class InterBrokerGate:
         brokers = self._brokers
         if brokers is None or context.listener not in self._listeners:
             return Verdict.REFUSED
-        deadline = context.broker.loop.time() + TIMEOUT_S
+        deadline = self._loop.time() + TIMEOUT_S
         while True:
             was_read = await brokers.read()
             if self.admits(claim, context):
                 return Verdict.BROKER
             if was_read and not brokers.may_be_backed_soon(claim, context.client_host):
                 return Verdict.REFUSED
-            if context.broker.loop.time() >= deadline:
+            if self._loop.time() >= deadline:
                 return Verdict.REFUSED if was_read else Verdict.UNKNOWN
             await asyncio.sleep(POLL_INTERVAL_S)
 
     def _complain(self, context: "RequestContext") -> None:
         """Once per peer and API in a while."""
-        now, key = context.broker.loop.time(), (context.client_host, context.api_key)
+        now, key = self._loop.time(), (context.client_host, context.api_key)
         if now - self._complaints.get(key, -COMPLAIN_AGAIN_S) < COMPLAIN_AGAIN_S:
             return
         self._complaints[key] = now

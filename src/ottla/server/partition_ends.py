@@ -10,7 +10,9 @@ from ottla.ids import BrokerId, TopicPartition
 from ottla.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
 if TYPE_CHECKING:
-    from ottla.server.context import Services
+    from ottla.metadata.view import MetadataView
+    from ottla.replication.manager import ReplicaManager
+    from ottla.server.membership import Membership
 
 LIST_OFFSETS_VERSION: Final = 7
 CONSUMER: Final = -1
@@ -18,10 +20,13 @@ LATEST: Final = -1
 
 
 async def partition_ends(
-    partitions: Collection[TopicPartition], services: "Services"
+    partitions: Collection[TopicPartition],
+    metadata: "MetadataView",
+    replicas: "ReplicaManager",
+    cluster: "Membership | None",
 ) -> Mapping[TopicPartition, int | ErrorCode]:
     """The high watermark of each partition, or why it cannot be had. Leaders elsewhere are asked, each once."""
-    image = services.metadata.image
+    image = metadata.image
     ends: dict[TopicPartition, int | ErrorCode] = {}
     elsewhere: dict[BrokerId, list[TopicPartition]] = {}
     for partition in partitions:
@@ -30,24 +35,25 @@ async def partition_ends(
             ends[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         elif found.leader == NO_LEADER:
             ends[partition] = ErrorCode.LEADER_NOT_AVAILABLE
-        elif services.cluster is not None and found.leader != services.metadata.broker_id:
+        elif cluster is not None and found.leader != metadata.broker_id:
             elsewhere.setdefault(found.leader, []).append(partition)
         else:
-            ends[partition] = _end_here(partition, services)
-    for some in await asyncio.gather(*(_ends_at(leader, led, services) for leader, led in elsewhere.items())):
-        ends.update(some)
+            ends[partition] = _end_here(partition, replicas)
+    if cluster is not None:
+        for some in await asyncio.gather(*(_ends_at(leader, led, cluster) for leader, led in elsewhere.items())):
+            ends.update(some)
     return ends
 
 
-def _end_here(partition: TopicPartition, services: "Services") -> int | ErrorCode:
+def _end_here(partition: TopicPartition, replicas: "ReplicaManager") -> int | ErrorCode:
     try:
-        return services.replicas.leader(*partition).high_watermark
+        return replicas.leader(*partition).high_watermark
     except OttlaError as error:
         return error.code
 
 
 async def _ends_at(
-    leader: BrokerId, partitions: Collection[TopicPartition], services: "Services"
+    leader: BrokerId, partitions: Collection[TopicPartition], cluster: "Membership"
 ) -> Mapping[TopicPartition, int | ErrorCode]:
     topics: dict[str, list[ListOffsetsPartition]] = {}
     for topic, number in partitions:
@@ -57,9 +63,8 @@ async def _ends_at(
         topics=[ListOffsetsTopic(name=name, partitions=asked) for name, asked in topics.items()],
     )
     ends: dict[TopicPartition, int | ErrorCode] = dict.fromkeys(partitions, ErrorCode.LEADER_NOT_AVAILABLE)
-    assert services.cluster is not None
     try:
-        answer = await services.cluster.ask(leader, request, LIST_OFFSETS_VERSION)
+        answer = await cluster.ask(leader, request, LIST_OFFSETS_VERSION)
     except OttlaError:
         return ends
     found = {

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ottla.config.log import LogConfig
     from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest
-    from ottla.server.context import RequestContext
+    from ottla.server.transactional_produce import Parts
 
 Place: TypeAlias = tuple[int, int]
 """Number of the topic in the request, and of the partition."""
@@ -64,9 +64,9 @@ class _Batches(NamedTuple):
 class RecordChecks:
     """The checks that a request needs before anything of it is appended."""
 
-    def __init__(self, request: "ProduceRequest", context: "RequestContext", *, by_id: bool) -> None:
+    def __init__(self, parts: "Parts", request: "ProduceRequest", *, by_id: bool) -> None:
         self._request = request
-        self._context = context
+        self._parts = parts
         self._work: list[_Batches] = []
         total = 0
         packed = False
@@ -86,7 +86,7 @@ class RecordChecks:
             key: str | UUID = topic.topic_id if by_id else topic.name
             for data in topic.partition_data:
                 records = data.records
-                partition = self._context.broker.replicas.find(key, data.index)
+                partition = self._parts.replicas.find(key, data.index)
                 if records is None or len(records) < HEADER_SIZE or partition is None or not partition.leading:
                     continue  # refused when it is to be appended
                 config = partition.log.config
@@ -132,7 +132,7 @@ class RecordChecks:
 
     async def in_thread(self) -> Checks:
         """The results, computed in a thread."""
-        loop, threads = self._context.broker.loop, self._context.broker.replicas.record_checkers
+        loop, threads = self._parts.loop, self._parts.replicas.record_checkers
         checks: dict[Place, CheckedBatches | OttlaError] = {}
         for batches, examination in self._examinations():
             while examination.result is None:
@@ -141,7 +141,7 @@ class RecordChecks:
         return checks
 
     def _examinations(self) -> "list[tuple[_Batches, Examination]]":
-        now_ms = self._context.broker.clock.now_ms()
+        now_ms = self._parts.clock.now_ms()
         for batches in self._work:
             if batches.records.readonly:
                 batches.data.records = memoryview(bytearray(batches.records))

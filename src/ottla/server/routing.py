@@ -1,22 +1,49 @@
-"""The one table of what this broker serves: API, versions, handler.
+"""The one table of what this broker serves: API, versions, handler, required authorization, quota.
 
 ApiVersions and the list in docs/apis.md are read from it; an API that is not in it is not served.
-A handler is `ottla.server.handlers.<api>.handle`, imported when its API is first asked for, so that a broker that
-only produces and fetches never loads the rest.
+Authorization and quota are those of Kafka 4.3 (`KafkaApis`, `ControllerApis`; for requests of a controller with
+ZooKeeper, Kafka 3.9). They are declared only: nothing enforces them yet.
+A handler is `ottla.server.handlers.<api>.handle`, bound to the parts of the broker that it names (`binding`). It is
+imported when its API is first asked for, so that a broker that only produces and fetches never loads the rest.
 """
 
 from collections.abc import Awaitable, Callable
 from importlib import import_module
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 from ottla.protocol.api import ApiKey
 from ottla.protocol.schema import Message
-from ottla.server.context import Deferred, RequestContext
+from ottla.security.authorization import Operation, QuotaClass, Requirement, ResourceType, requires
+from ottla.server.binding import bind
+from ottla.server.context import Deferred, RequestContext, Services
 
 Answer = Message | Awaitable[Message | Deferred[Any] | None] | Deferred[Any] | None
 """At once, from a coroutine, later through a `Deferred`, or never (acks=0)."""
 
 Handler = Callable[[Any, RequestContext], Answer]
+
+
+READ, WRITE, CREATE, DELETE = Operation.READ, Operation.WRITE, Operation.CREATE, Operation.DELETE
+ALTER, DESCRIBE, CLUSTER_ACTION = Operation.ALTER, Operation.DESCRIBE, Operation.CLUSTER_ACTION
+DESCRIBE_CONFIGS, ALTER_CONFIGS = Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS
+IDEMPOTENT_WRITE = Operation.IDEMPOTENT_WRITE
+TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
+TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
+
+READ_TOPIC, WRITE_TOPIC, DESCRIBE_TOPIC = requires((READ, TOPIC)), requires((WRITE, TOPIC)), requires((DESCRIBE, TOPIC))
+READ_GROUP, DESCRIBE_GROUP = requires((READ, GROUP)), requires((DESCRIBE, GROUP))
+ALTER_CLUSTER, DESCRIBE_CLUSTER = requires((ALTER, CLUSTER)), requires((DESCRIBE, CLUSTER))
+BROKERS_ONLY = requires((CLUSTER_ACTION, CLUSTER))
+WRITE_TRANSACTIONAL_ID = requires((WRITE, TRANSACTIONAL_ID))
+WRITE_OWN_TRANSACTIONAL_ID = requires((WRITE, TRANSACTIONAL_ID), when="with a transactional id")
+CONFIGS_DESCRIBED, CONFIGS_ALTERED = (
+    (
+        requires((operation, TOPIC), when="topics"),
+        requires((operation, GROUP), when="groups"),
+        requires((operation, CLUSTER), when="brokers, loggers and client metrics"),
+    )
+    for operation in (DESCRIBE_CONFIGS, ALTER_CONFIGS)
+)
 
 
 class Route(NamedTuple):
@@ -25,6 +52,10 @@ class Route(NamedTuple):
     api_key: ApiKey
     min_version: int
     max_version: int
+    authorization: tuple[Requirement, ...]
+    """All that apply are to be met; empty for what everybody may do. Not enforced yet."""
+    quota: QuotaClass = QuotaClass.REQUEST
+    """What the request counts against. Not enforced yet."""
 
     @property
     def handler_module(self) -> str:
@@ -34,99 +65,171 @@ class Route(NamedTuple):
 ROUTES: Final[dict[ApiKey, Route]] = {
     route.api_key: route
     for route in (
-        Route(ApiKey.PRODUCE, 3, 13),
-        Route(ApiKey.FETCH, 4, 18),
-        Route(ApiKey.LIST_OFFSETS, 1, 11),
-        Route(ApiKey.METADATA, 0, 13),
-        Route(ApiKey.OFFSET_COMMIT, 2, 10),
-        Route(ApiKey.OFFSET_FETCH, 1, 10),
-        Route(ApiKey.FIND_COORDINATOR, 0, 6),
-        Route(ApiKey.JOIN_GROUP, 0, 9),
-        Route(ApiKey.HEARTBEAT, 0, 4),
-        Route(ApiKey.LEAVE_GROUP, 0, 5),
-        Route(ApiKey.SYNC_GROUP, 0, 5),
-        Route(ApiKey.DESCRIBE_GROUPS, 0, 6),
-        Route(ApiKey.LIST_GROUPS, 0, 5),
-        Route(ApiKey.API_VERSIONS, 0, 4),
-        Route(ApiKey.CREATE_TOPICS, 2, 7),
-        Route(ApiKey.DELETE_TOPICS, 1, 6),
-        Route(ApiKey.DELETE_RECORDS, 0, 2),
-        Route(ApiKey.INIT_PRODUCER_ID, 0, 5),
-        Route(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4),
-        Route(ApiKey.ADD_PARTITIONS_TO_TXN, 0, 5),
-        Route(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4),
-        Route(ApiKey.END_TXN, 0, 5),
-        Route(ApiKey.WRITE_TXN_MARKERS, 1, 2),
-        Route(ApiKey.TXN_OFFSET_COMMIT, 0, 5),
-        Route(ApiKey.DESCRIBE_CONFIGS, 1, 4),
-        Route(ApiKey.ALTER_CONFIGS, 0, 2),
-        Route(ApiKey.ALTER_REPLICA_LOG_DIRS, 1, 2),
-        Route(ApiKey.DESCRIBE_LOG_DIRS, 1, 5),
-        Route(ApiKey.CREATE_PARTITIONS, 0, 3),
-        Route(ApiKey.DELETE_GROUPS, 0, 2),
-        Route(ApiKey.ELECT_LEADERS, 0, 2),
-        Route(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1),
-        Route(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 1),
-        Route(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0),
-        Route(ApiKey.OFFSET_DELETE, 0, 0),
-        Route(ApiKey.UPDATE_FEATURES, 0, 2),
-        Route(ApiKey.DESCRIBE_CLUSTER, 0, 2),
-        Route(ApiKey.DESCRIBE_PRODUCERS, 0, 0),
-        Route(ApiKey.UNREGISTER_BROKER, 0, 0),
-        Route(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0),
-        Route(ApiKey.LIST_TRANSACTIONS, 0, 2),
-        Route(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1),
-        Route(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1),
-        Route(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, 0, 0),
-        Route(ApiKey.PUSH_TELEMETRY, 0, 0),
-        Route(ApiKey.LIST_CONFIG_RESOURCES, 0, 1),
-        Route(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0),
-        Route(ApiKey.SHARE_GROUP_HEARTBEAT, 1, 1),
-        Route(ApiKey.SHARE_GROUP_DESCRIBE, 1, 1),
-        Route(ApiKey.SHARE_FETCH, 1, 2),
-        Route(ApiKey.SHARE_ACKNOWLEDGE, 1, 2),
-        Route(ApiKey.INITIALIZE_SHARE_GROUP_STATE, 0, 0),
-        Route(ApiKey.READ_SHARE_GROUP_STATE, 0, 0),
-        Route(ApiKey.WRITE_SHARE_GROUP_STATE, 0, 1),
-        Route(ApiKey.DELETE_SHARE_GROUP_STATE, 0, 0),
-        Route(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, 0, 1),
-        Route(ApiKey.STREAMS_GROUP_HEARTBEAT, 0, 0),
-        Route(ApiKey.STREAMS_GROUP_DESCRIBE, 0, 0),
-        Route(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, 0, 1),
-        Route(ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, 0),
-        Route(ApiKey.DELETE_SHARE_GROUP_OFFSETS, 0, 0),
+        Route(ApiKey.PRODUCE, 3, 13, (WRITE_OWN_TRANSACTIONAL_ID, WRITE_TOPIC), QuotaClass.PRODUCE),
+        Route(
+            ApiKey.FETCH,
+            4,
+            18,
+            (requires((READ, TOPIC), when="consumers"), requires((CLUSTER_ACTION, CLUSTER), when="followers")),
+            QuotaClass.FETCH,
+        ),
+        Route(ApiKey.LIST_OFFSETS, 1, 11, (DESCRIBE_TOPIC,)),
+        Route(
+            ApiKey.METADATA,
+            0,
+            13,
+            (DESCRIBE_TOPIC, requires((CREATE, CLUSTER), (CREATE, TOPIC), when="topics to be created")),
+        ),
+        Route(ApiKey.OFFSET_COMMIT, 2, 10, (READ_GROUP, READ_TOPIC)),
+        Route(ApiKey.OFFSET_FETCH, 1, 10, (DESCRIBE_GROUP, DESCRIBE_TOPIC)),
+        Route(
+            ApiKey.FIND_COORDINATOR,
+            0,
+            6,
+            (
+                requires((DESCRIBE, GROUP), when="groups"),
+                requires((DESCRIBE, TRANSACTIONAL_ID), when="transactions"),
+                requires((CLUSTER_ACTION, CLUSTER), when="state of share groups"),
+            ),
+        ),
+        Route(ApiKey.JOIN_GROUP, 0, 9, (READ_GROUP,)),
+        Route(ApiKey.HEARTBEAT, 0, 4, (READ_GROUP,)),
+        Route(ApiKey.LEAVE_GROUP, 0, 5, (READ_GROUP,)),
+        Route(ApiKey.SYNC_GROUP, 0, 5, (READ_GROUP,)),
+        Route(ApiKey.DESCRIBE_GROUPS, 0, 6, (DESCRIBE_GROUP,)),
+        Route(ApiKey.LIST_GROUPS, 0, 5, (requires((DESCRIBE, CLUSTER), (DESCRIBE, GROUP)),)),
+        Route(ApiKey.API_VERSIONS, 0, 4, ()),
+        Route(
+            ApiKey.CREATE_TOPICS,
+            2,
+            7,
+            (
+                requires((CREATE, CLUSTER), (CREATE, TOPIC)),
+                requires((DESCRIBE_CONFIGS, TOPIC), when="settings in the answer"),
+            ),
+            QuotaClass.CONTROLLER_MUTATION,
+        ),
+        Route(
+            ApiKey.DELETE_TOPICS,
+            1,
+            6,
+            (
+                requires((DELETE, CLUSTER), (DELETE, TOPIC)),
+                requires((DELETE, CLUSTER), (DESCRIBE, TOPIC), when="topics in the answer"),
+            ),
+            QuotaClass.CONTROLLER_MUTATION,
+        ),
+        Route(ApiKey.DELETE_RECORDS, 0, 2, (requires((DELETE, TOPIC)),)),
+        Route(
+            ApiKey.INIT_PRODUCER_ID,
+            0,
+            5,
+            (
+                WRITE_OWN_TRANSACTIONAL_ID,
+                requires((IDEMPOTENT_WRITE, CLUSTER), (WRITE, TOPIC), when="without a transactional id"),
+            ),
+        ),
+        Route(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4, (requires((CLUSTER_ACTION, CLUSTER), (DESCRIBE, TOPIC)),)),
+        Route(
+            ApiKey.ADD_PARTITIONS_TO_TXN,
+            0,
+            5,
+            (
+                requires((WRITE, TRANSACTIONAL_ID), when="up to v3"),
+                requires((WRITE, TOPIC), when="up to v3"),
+                requires((CLUSTER_ACTION, CLUSTER), when="from v4 on"),
+            ),
+        ),
+        Route(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4, (WRITE_TRANSACTIONAL_ID, READ_GROUP)),
+        Route(ApiKey.END_TXN, 0, 5, (WRITE_TRANSACTIONAL_ID,)),
+        Route(
+            ApiKey.WRITE_TXN_MARKERS, 1, 2, (requires((ALTER, CLUSTER), (CLUSTER_ACTION, CLUSTER)),), QuotaClass.EXEMPT
+        ),
+        Route(ApiKey.TXN_OFFSET_COMMIT, 0, 5, (WRITE_TRANSACTIONAL_ID, READ_GROUP, READ_TOPIC)),
+        Route(ApiKey.DESCRIBE_CONFIGS, 1, 4, (*CONFIGS_DESCRIBED,)),
+        Route(ApiKey.ALTER_CONFIGS, 0, 2, (*CONFIGS_ALTERED,)),
+        Route(ApiKey.ALTER_REPLICA_LOG_DIRS, 1, 2, (ALTER_CLUSTER,)),
+        Route(ApiKey.DESCRIBE_LOG_DIRS, 1, 5, (DESCRIBE_CLUSTER,)),
+        Route(ApiKey.CREATE_PARTITIONS, 0, 3, (requires((ALTER, TOPIC)),), QuotaClass.CONTROLLER_MUTATION),
+        Route(ApiKey.DELETE_GROUPS, 0, 2, (requires((DELETE, GROUP)),)),
+        Route(ApiKey.ELECT_LEADERS, 0, 2, (ALTER_CLUSTER,)),
+        Route(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, (*CONFIGS_ALTERED,)),
+        Route(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 1, (ALTER_CLUSTER,)),
+        Route(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, (DESCRIBE_CLUSTER,)),
+        Route(ApiKey.OFFSET_DELETE, 0, 0, (requires((DELETE, GROUP)), READ_TOPIC)),
+        Route(ApiKey.UPDATE_FEATURES, 0, 2, (ALTER_CLUSTER,)),
+        Route(ApiKey.DESCRIBE_CLUSTER, 0, 2, ()),
+        Route(ApiKey.DESCRIBE_PRODUCERS, 0, 0, (READ_TOPIC,)),
+        Route(ApiKey.UNREGISTER_BROKER, 0, 0, (ALTER_CLUSTER,)),
+        Route(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0, (requires((DESCRIBE, TRANSACTIONAL_ID)), DESCRIBE_TOPIC)),
+        Route(ApiKey.LIST_TRANSACTIONS, 0, 2, (requires((DESCRIBE, TRANSACTIONAL_ID)),)),
+        Route(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1, (READ_GROUP, DESCRIBE_TOPIC)),
+        Route(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1, (DESCRIBE_GROUP, DESCRIBE_TOPIC)),
+        Route(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, 0, 0, ()),
+        Route(ApiKey.PUSH_TELEMETRY, 0, 0, ()),
+        Route(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, (requires((DESCRIBE_CONFIGS, CLUSTER)),)),
+        Route(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, (DESCRIBE_TOPIC,)),
+        Route(ApiKey.SHARE_GROUP_HEARTBEAT, 1, 1, (READ_GROUP, DESCRIBE_TOPIC)),
+        Route(ApiKey.SHARE_GROUP_DESCRIBE, 1, 1, (DESCRIBE_GROUP, DESCRIBE_TOPIC)),
+        Route(ApiKey.SHARE_FETCH, 1, 2, (READ_GROUP, READ_TOPIC), QuotaClass.FETCH),
+        Route(ApiKey.SHARE_ACKNOWLEDGE, 1, 2, (READ_GROUP, READ_TOPIC)),
+        Route(ApiKey.INITIALIZE_SHARE_GROUP_STATE, 0, 0, (BROKERS_ONLY,)),
+        Route(ApiKey.READ_SHARE_GROUP_STATE, 0, 0, (BROKERS_ONLY,)),
+        Route(ApiKey.WRITE_SHARE_GROUP_STATE, 0, 1, (BROKERS_ONLY,)),
+        Route(ApiKey.DELETE_SHARE_GROUP_STATE, 0, 0, (BROKERS_ONLY,)),
+        Route(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, 0, 1, (BROKERS_ONLY,)),
+        Route(
+            ApiKey.STREAMS_GROUP_HEARTBEAT,
+            0,
+            0,
+            (
+                READ_GROUP,
+                DESCRIBE_TOPIC,
+                requires((CREATE, CLUSTER), (CREATE, TOPIC), when="internal topics to be created"),
+            ),
+        ),
+        Route(ApiKey.STREAMS_GROUP_DESCRIBE, 0, 0, (DESCRIBE_GROUP, DESCRIBE_TOPIC)),
+        Route(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, 0, 1, (DESCRIBE_GROUP, DESCRIBE_TOPIC)),
+        Route(ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, 0, (READ_GROUP, READ_TOPIC)),
+        Route(ApiKey.DELETE_SHARE_GROUP_OFFSETS, 0, 0, (requires((DELETE, GROUP)), READ_TOPIC)),
     )
 }
 
 CLUSTER_ROUTES: Final[dict[ApiKey, Route]] = {
     route.api_key: route
     for route in (
-        Route(ApiKey.LEADER_AND_ISR, 5, 7),
-        Route(ApiKey.STOP_REPLICA, 3, 4),
-        Route(ApiKey.UPDATE_METADATA, 5, 8),
-        Route(ApiKey.CONTROLLED_SHUTDOWN, 2, 3),
-        Route(ApiKey.ALTER_PARTITION, 2, 3),
-        Route(ApiKey.ALLOCATE_PRODUCER_IDS, 0, 0),
+        Route(ApiKey.LEADER_AND_ISR, 5, 7, (BROKERS_ONLY,), QuotaClass.EXEMPT),
+        Route(ApiKey.STOP_REPLICA, 3, 4, (BROKERS_ONLY,), QuotaClass.EXEMPT),
+        Route(ApiKey.UPDATE_METADATA, 5, 8, (BROKERS_ONLY,), QuotaClass.EXEMPT),
+        Route(ApiKey.CONTROLLED_SHUTDOWN, 2, 3, (BROKERS_ONLY,), QuotaClass.EXEMPT),
+        Route(ApiKey.ALTER_PARTITION, 2, 3, (BROKERS_ONLY,), QuotaClass.EXEMPT),
+        Route(ApiKey.ALLOCATE_PRODUCER_IDS, 0, 0, (BROKERS_ONLY,)),
     )
 }
 """The APIs that a broker in a cluster serves besides; the versions are those of Kafka 3.9."""
 
 OWN_ROUTES: Final[dict[ApiKey, Route]] = {
     route.api_key: route
-    for route in (Route(ApiKey.DESCRIBE_GROUP_HISTORY, 0, 0), Route(ApiKey.DESCRIBE_TELEMETRY, 0, 0))
+    for route in (
+        Route(ApiKey.DESCRIBE_GROUP_HISTORY, 0, 0, (DESCRIBE_GROUP,)),
+        Route(ApiKey.DESCRIBE_TELEMETRY, 0, 0, (DESCRIBE_CLUSTER,)),
+    )
 }
-"""APIs that Kafka does not have. Served to every client, and listed only for clients that know Ottla: others may fail
-on
-an unknown API key."""
-
-_handlers: Final[dict[int, Handler]] = {}
+"""APIs that Kafka does not have, with the authorization of the nearest that it has. Served to every client, and listed
+only for clients that know Ottla: others may fail on an unknown API key."""
 
 
-def handler_of(api_key: ApiKey) -> Handler:
-    """The handler of a served API, imported on first use."""
-    found = _handlers.get(api_key)
-    if found is None:
-        route = ROUTES.get(api_key) or CLUSTER_ROUTES.get(api_key) or OWN_ROUTES[api_key]
-        module = import_module(route.handler_module)
-        found = _handlers[api_key] = cast("Handler", module.handle)
-    return found
+class Handlers:
+    """The handlers of one broker. Each is imported, and bound to the parts it uses, at the first request of its API."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._bound: dict[int, Handler] = {}
+
+    def __getitem__(self, api_key: ApiKey) -> Handler:
+        """The handler of a served API."""
+        found = self._bound.get(api_key)
+        if found is None:
+            route = ROUTES.get(api_key) or CLUSTER_ROUTES.get(api_key) or OWN_ROUTES[api_key]
+            found = self._bound[api_key] = bind(import_module(route.handler_module), self._services)
+        return found

@@ -9,7 +9,7 @@ from ottla.share.partition import OUTCOMES, RENEW, Acknowledgement
 from ottla.share_partitions.sessions import MemberKey, SharedPartition
 
 if TYPE_CHECKING:
-    from ottla.server.context import Services
+    from ottla.share_partitions.led_partitions import SharePartitions
 
 
 LONGEST_MEMBER_ID: Final = 36
@@ -52,7 +52,7 @@ class Acknowledging:
 
     def __init__(
         self,
-        services: "Services",
+        share_partitions: "SharePartitions",
         member: MemberKey,
         topics: Sequence[_Topic],
         done: Callable[[], None],
@@ -77,7 +77,7 @@ class Acknowledging:
             if problem:
                 self._answer(key, problem)
             else:
-                services.share_partitions.acknowledge(
+                share_partitions.acknowledge(
                     member,
                     key,
                     batches,

@@ -1,8 +1,8 @@
 """What the requests about share groups have in common."""
 
-from ottla.server.context import Services
+from ottla.metadata.view import MetadataView
 
 
-def are_offered(broker: Services) -> bool:
+def are_offered(metadata: MetadataView) -> bool:
     """Whether share groups are enabled, by the feature `share.version`."""
-    return broker.metadata.feature("share.version") > 0
+    return metadata.feature("share.version") > 0

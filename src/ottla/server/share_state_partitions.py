@@ -8,6 +8,7 @@ from ottla.errors import ApiError, ErrorCode, OttlaError
 from ottla.ids import GroupId, PartitionId, TopicId
 from ottla.server.context import RequestContext
 from ottla.share.state import SharePartitionKey
+from ottla.slices import Slices
 
 
 class Asked(Protocol):
@@ -32,6 +33,7 @@ class AskedTopic(Protocol[AskedT]):
 
 
 async def answer_each(
+    slices: Slices,
     context: RequestContext,
     group_id: str,
     topics: Iterable[AskedTopic[AskedT]],
@@ -39,8 +41,7 @@ async def answer_each(
     refuse: Callable[[AskedT, OttlaError], ResultT],
 ) -> list[tuple[UUID, list[ResultT]]]:
     """The results of `ask` for every partition, or of `refuse` where no coordinator answered, or the requester is no
-    broker;
-    in the request's order.
+    broker; in the request's order.
 
     A request that names no group, no topics or a topic without partitions is answered with nothing, as Kafka does.
     """
@@ -58,7 +59,7 @@ async def answer_each(
         except OttlaError as error:
             return refuse(partition, error)
 
-    results = await context.broker.slices.together(one, asked)
+    results = await slices.together(one, asked)
     answers: dict[UUID, list[ResultT]] = {}
     for (topic_id, _), result in zip(asked, results, strict=True):
         answers.setdefault(topic_id, []).append(result)

@@ -1,12 +1,10 @@
 """What the requests about streams groups have in common."""
 
+from ottla.config.broker import BrokerConfig
 from ottla.groups.kinds import GroupKind
-from ottla.server.context import Services
+from ottla.metadata.view import MetadataView
 
 
-def are_offered(broker: Services) -> bool:
+def are_offered(config: BrokerConfig, metadata: MetadataView) -> bool:
     """Are there streams groups here? Settings and the feature `streams.version` decide."""
-    return (
-        GroupKind.STREAMS in broker.config.group_coordinator_rebalance_protocols
-        and broker.metadata.feature("streams.version") > 0
-    )
+    return GroupKind.STREAMS in config.group_coordinator_rebalance_protocols and metadata.feature("streams.version") > 0

@@ -1,5 +1,6 @@
 """The client behind a telemetry request, and a push unpacked, in time and within limits."""
 
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ottla.records.batch import Compression
@@ -7,10 +8,16 @@ from ottla.records.compression import decompress
 from ottla.server.context import RequestContext
 from ottla.server.telemetry import MAX_CLIENT_ID_LENGTH, Client
 
+if TYPE_CHECKING:
+    import asyncio
 
-def client_of(instance_id: UUID, context: RequestContext) -> Client:
+    from ottla.replication.manager import ReplicaManager
+    from ottla.server.telemetry import Telemetry
+
+
+def client_of(telemetry: "Telemetry", instance_id: UUID, context: RequestContext) -> Client:
     """The client that has sent a request, under the id that it goes by."""
-    name, version = context.broker.telemetry.software(context.connection_id)
+    name, version = telemetry.software(context.connection_id)
     return Client(
         instance_id,
         None if context.client_id is None else context.client_id[:MAX_CLIENT_ID_LENGTH],
@@ -22,10 +29,16 @@ def client_of(instance_id: UUID, context: RequestContext) -> Client:
     )
 
 
-async def unpacked(compression_type: int, metrics: bytes, context: RequestContext) -> bytes:
+async def unpacked(
+    loop: "asyncio.AbstractEventLoop",
+    replicas: "ReplicaManager",
+    telemetry: "Telemetry",
+    compression_type: int,
+    metrics: bytes,
+) -> bytes:
     """The metrics of a push, off the loop. Raises `CorruptMessage` if they exceed `telemetry.max.bytes`."""
     codec = Compression(compression_type)
     if codec is Compression.NONE or not metrics:
         return metrics
-    threads, most = context.broker.replicas.record_checkers, context.broker.telemetry.max_bytes
-    return bytes(await context.broker.loop.run_in_executor(threads, decompress, codec, metrics, most))
+    threads, most = replicas.record_checkers, telemetry.max_bytes
+    return bytes(await loop.run_in_executor(threads, decompress, codec, metrics, most))

@@ -9,6 +9,7 @@ while one is being verified, those that come after it wait. A request to very ma
 """
 
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ottla.coordinators.verification import ABORTABLE, FIRST, SECOND, Generation
@@ -29,9 +30,18 @@ from ottla.server.context import Deferred, RequestContext
 from ottla.slices import Steps, run_at_once
 
 if TYPE_CHECKING:
+    import asyncio
+
+    from ottla.clock import Clock
+    from ottla.config.broker import BrokerConfig
+    from ottla.coordinators.verification import TransactionVerifier
     from ottla.log.producer_state import Verification
+    from ottla.metadata.view import MetadataView
     from ottla.protocol.messages.produce import ProduceRequest, ProduceResponse
+    from ottla.replication.manager import ReplicaManager
     from ottla.replication.partition import Partition
+    from ottla.server.keyed_queue import KeyedQueue
+    from ottla.slices import Slices
 
     Verdicts: TypeAlias = Mapping[tuple[int, int], "Verification | OttlaError"]
     """By position of the topic in the request and number of the partition: what its batch is appended with, or why it
@@ -55,6 +65,20 @@ ASK_AGAIN: Final = (
 """Errors of the transaction coordinator that a producer could not handle."""
 
 
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of the broker that a produce request uses."""
+
+    config: "BrokerConfig"
+    clock: "Clock"
+    loop: "asyncio.AbstractEventLoop"
+    metadata: "MetadataView"
+    replicas: "ReplicaManager"
+    verifier: "TransactionVerifier"
+    transactional_queue: "KeyedQueue"
+    slices: "Slices"
+
+
 def has_transactional_records(request: "ProduceRequest") -> bool:
     """Whether a batch in it is marked as transactional; nothing else is checked."""
     for topic in request.topic_data:
@@ -71,7 +95,7 @@ def has_transactional_records(request: "ProduceRequest") -> bool:
 
 
 def handle_transactional(
-    request: "ProduceRequest", context: RequestContext, append_all: "AppendAll"
+    parts: Parts, request: "ProduceRequest", context: RequestContext, append_all: "AppendAll"
 ) -> "Answer | LaterAnswer":
     """Have everything appended that may be.
 
@@ -79,24 +103,28 @@ def handle_transactional(
     for batches of several producers.
     """
     producers = run_at_once(_producers_in(request))
-    verdicts = _verdicts_without_asking(request, context, producers)
+    verdicts = _verdicts_without_asking(parts, request, context, producers)
     if verdicts is not None:
         return append_all(request, context, verdicts)
-    return _Waiting(request, context, producers.pop(), append_all).start()
+    return _Waiting(parts, request, context, producers.pop(), append_all).start()
 
 
 async def handle_many(
-    request: "ProduceRequest", context: RequestContext, append_all: "AppendAll", release: Callable[[], None]
+    parts: Parts,
+    request: "ProduceRequest",
+    context: RequestContext,
+    append_all: "AppendAll",
+    release: Callable[[], None],
 ) -> "Answer":
     """The same for very many partitions, with `append_all` working in slices too. `release` is called as soon as
     another request of the connection may be looked at."""
     try:
-        producers = await context.broker.slices.run(_producers_in(request))
-        verdicts = _verdicts_without_asking(request, context, producers)
+        producers = await parts.slices.run(_producers_in(request))
+        verdicts = _verdicts_without_asking(parts, request, context, producers)
         if verdicts is not None:
             answer = append_all(request, context, verdicts)
             return await answer if isinstance(answer, Coroutine) else answer
-        return _Waiting(request, context, producers.pop(), append_all).enqueue()
+        return _Waiting(parts, request, context, producers.pop(), append_all).enqueue()
     finally:
         release()
 
@@ -115,7 +143,7 @@ def _producers_in(request: "ProduceRequest") -> Steps[set[ProducerIdAndEpoch]]:
 
 
 def _verdicts_without_asking(
-    request: "ProduceRequest", context: RequestContext, producers: set[ProducerIdAndEpoch]
+    parts: Parts, request: "ProduceRequest", context: RequestContext, producers: set[ProducerIdAndEpoch]
 ) -> "Verdicts | None":
     """None if it is one producer's, with a transactional id, and has to be verified."""
     if request.transactional_id is None:
@@ -124,22 +152,24 @@ def _verdicts_without_asking(
     if len(producers) > 1:
         code = ErrorCode.INVALID_PRODUCER_ID_MAPPING
         return _all_refused(request, code, "transactional records of several producers")
-    is_needed = context.broker.verifier.is_needed(generation_of(context.api_version))
+    is_needed = parts.verifier.is_needed(generation_of(context.api_version))
     return None if producers and is_needed else {}
 
 
 class _Waiting:
     """One request, from the moment it is known to be transactional."""
 
-    __slots__ = ("_append_all", "_context", "_deferred", "_generation", "_producer", "_request")
+    __slots__ = ("_append_all", "_context", "_deferred", "_generation", "_parts", "_producer", "_request")
 
     def __init__(
         self,
+        parts: Parts,
         request: "ProduceRequest",
         context: RequestContext,
         producer: ProducerIdAndEpoch,
         append_all: "AppendAll",
     ) -> None:
+        self._parts = parts
         self._request = request
         self._context = context
         self._producer = producer
@@ -148,7 +178,7 @@ class _Waiting:
         self._deferred: Deferred[ProduceResponse | None] = Deferred(keeps_request=True)
 
     def start(self) -> "Answer | LaterAnswer":
-        is_behind_others = self._context.broker.transactional_queue.is_busy(self._producer.producer_id)
+        is_behind_others = self._parts.transactional_queue.is_busy(self._producer.producer_id)
         if not is_behind_others and not run_at_once(self._unverified()):
             return self._append_all(self._request, self._context, {})
         keep_records(self._request)
@@ -156,21 +186,21 @@ class _Waiting:
 
     def enqueue(self) -> "Answer":
         """Go on behind what the producer has sent before; the records have to be the request's own by now."""
-        self._context.broker.transactional_queue.put(self._producer.producer_id, self._verify_and_append)
+        self._parts.transactional_queue.put(self._producer.producer_id, self._verify_and_append)
         return self._deferred
 
     def _unverified(self) -> "Steps[dict[tuple[int, int], tuple[Partition, Verification]]]":
         """What the coordinator has to be asked about. What cannot be appended at all shows when it is tried."""
-        broker = self._context.broker
+        parts = self._parts
         found: dict[tuple[int, int], tuple[Partition, Verification]] = {}
-        now_ms = broker.clock.now_ms()
+        now_ms = parts.clock.now_ms()
         for number, topic in enumerate(self._request.topic_data):
             key = topic.topic_id if self._context.api_version >= TOPIC_IDS_SINCE else topic.name
             for place, data in enumerate(topic.partition_data):
                 if place & STEP_MASK == STEP_MASK:
                     yield
                 header = _transactional_header(data.records)
-                partition = broker.replicas.find(key, data.index)
+                partition = parts.replicas.find(key, data.index)
                 if header is None or partition is None:
                     continue
                 try:
@@ -198,15 +228,13 @@ class _Waiting:
             self._deferred.complete(answer)
 
     async def _verdicts(self) -> "Verdicts":
-        unverified = await self._context.broker.slices.run(self._unverified())
+        unverified = await self._parts.slices.run(self._unverified())
         if not unverified:
             return {}
         transactional_id = self._request.transactional_id
         assert transactional_id is not None
         partitions = {partition.topic_partition for partition, _ in unverified.values()}
-        refusals = await self._context.broker.verifier.refusals(
-            transactional_id, self._producer, partitions, self._generation
-        )
+        refusals = await self._parts.verifier.refusals(transactional_id, self._producer, partitions, self._generation)
         verdicts: dict[tuple[int, int], Verification | OttlaError] = {}
         for key, (partition, verification) in unverified.items():
             code = refusals.get(partition.topic_partition)

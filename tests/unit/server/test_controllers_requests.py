@@ -107,15 +107,18 @@ def request(epoch: int, *topics: str) -> LeaderAndIsrRequest:
     )
 
 
-def context_of(metadata: Metadata, replicas: Replicas) -> RequestContext:
-    membership = SimpleNamespace(
+def membership_of(metadata: Metadata, replicas: Replicas) -> Any:
+    return SimpleNamespace(
         leadership_lease=SimpleNamespace(is_fenced=False),
         metadata=metadata,
         roles=ReplicaRoles(cast(Any, replicas), lambda topic_id: metadata.read.is_set(), ManualClock()),
         controller_request_lock=asyncio.Lock(),
         controller_connection=ControllerConnection(),
     )
-    return cast(RequestContext, SimpleNamespace(broker=SimpleNamespace(cluster=membership), connection_id=1))
+
+
+def over(connection_id: int) -> RequestContext:
+    return cast(RequestContext, SimpleNamespace(connection_id=connection_id))
 
 
 @pytest.mark.parametrize(
@@ -140,7 +143,7 @@ def test_what_a_controller_says_to_the_process_before_this_one_is_not_taken(hand
     async def main() -> None:
         metadata, replicas = Metadata(), Replicas()
         metadata.read.set()
-        asked = asyncio.ensure_future(handle(said, context_of(metadata, replicas)))
+        asked = asyncio.ensure_future(handle(membership_of(metadata, replicas), said, over(1)))
         for _ in range(5):
             await asyncio.sleep(0)
         assert not asked.done()
@@ -158,8 +161,8 @@ def test_a_controller_of_the_past_takes_nothing_away_while_settings_are_read() -
     async def main() -> None:
         metadata, replicas = Metadata(), Replicas()
         metadata.registered.set()
-        context = context_of(metadata, replicas)
-        old = asyncio.ensure_future(leader_and_isr.handle(request(1, "of the old"), context))
+        membership = membership_of(metadata, replicas)
+        old = asyncio.ensure_future(leader_and_isr.handle(membership, request(1, "of the old"), over(1)))
         await asyncio.sleep(0)
         metadata.check_controller(2, -1)
         metadata.read.set()
@@ -167,7 +170,7 @@ def test_a_controller_of_the_past_takes_nothing_away_while_settings_are_read() -
             await old
         assert refused.value.code is ErrorCode.STALE_CONTROLLER_EPOCH
         assert (replicas.became, replicas.dropped) == ([], [])
-        await leader_and_isr.handle(request(2, "of the new"), context)
+        await leader_and_isr.handle(membership, request(2, "of the new"), over(1))
         assert (replicas.became, replicas.dropped) == (["of the new"], [("held", 0)])
 
     asyncio.run(main())
@@ -183,7 +186,7 @@ def test_a_follower_of_new_partitions_does_not_wait_long_for_their_settings() ->
         created.type = SOME_STATES
         state = created.topic_states[0].partition_states[0]
         state.is_new, state.leader = True, 2
-        await leader_and_isr.handle(created, context_of(metadata, replicas))
+        await leader_and_isr.handle(membership_of(metadata, replicas), created, over(1))
         assert replicas.became == ["t"]
 
     asyncio.run(main())
@@ -203,7 +206,7 @@ def test_settings_that_guard_records_are_awaited(kind: int, is_new: bool, leader
         asked.type = kind
         state = asked.topic_states[0].partition_states[0]
         state.is_new, state.leader = is_new, leader
-        handled = asyncio.ensure_future(leader_and_isr.handle(asked, context_of(metadata, replicas)))
+        handled = asyncio.ensure_future(leader_and_isr.handle(membership_of(metadata, replicas), asked, over(1)))
         for _ in range(10):
             await asyncio.sleep(0)
         assert replicas.became == []
@@ -223,7 +226,7 @@ def test_replicas_are_removed_a_few_in_each_turn_of_the_loop() -> None:
         states = [StopReplicaPartitionState(partition_index=index, delete_partition=True) for index in range(1000)]
         topics = [StopReplicaTopicState(topic_name="t", partition_states=states)]
         asked = StopReplicaRequest(controller_id=1, controller_epoch=1, broker_epoch=3, topic_states=topics)
-        handled = asyncio.ensure_future(stop_replica.handle(asked, context_of(metadata, replicas)))
+        handled = asyncio.ensure_future(stop_replica.handle(membership_of(metadata, replicas), asked, over(1)))
         most = 0
         while not handled.done():
             before = len(replicas.dropped)
@@ -242,19 +245,19 @@ def test_what_was_sent_again_over_a_later_connection_is_not_done_once_more() -> 
         metadata, replicas = Metadata(), Replicas()
         metadata.registered.set()
         metadata.read.set()
-        later = context_of(metadata, replicas)
-        earlier = cast(RequestContext, SimpleNamespace(broker=later.broker, connection_id=0))
-        await leader_and_isr.handle(request(1, "new"), later)
+        membership = membership_of(metadata, replicas)
+        later, earlier = over(1), over(0)
+        await leader_and_isr.handle(membership, request(1, "new"), later)
         done = list(replicas.dropped)
         with pytest.raises(BadFrame):
-            await leader_and_isr.handle(request(1), earlier)
+            await leader_and_isr.handle(membership, request(1), earlier)
         updates = UpdateMetadataRequest(
             controller_id=1, controller_epoch=1, broker_epoch=3, topic_states=[], live_brokers=[]
         )
         with pytest.raises(BadFrame):
-            await update_metadata.handle(updates, earlier)
+            await update_metadata.handle(membership, updates, earlier)
         assert replicas.dropped == done
-        await leader_and_isr.handle(request(2, "of another controller"), earlier)
+        await leader_and_isr.handle(membership, request(2, "of another controller"), earlier)
         assert replicas.became == ["new", "of another controller"]
 
     asyncio.run(main())

@@ -35,7 +35,7 @@ def test_who_may_lead_no_more_does_not_call_records_lost(holds_session: bool, an
     batch = encode_batch([Record(0, 0, None, b"v")], producer_id=5, producer_epoch=0, base_sequence=9)
     data = PartitionProduceData(index=0, records=batch)
     request = ProduceRequest(acks=-1, timeout_ms=1_000, topic_data=[TopicProduceData(name="t", partition_data=[data])])
-    context = cast("Any", SimpleNamespace(broker=broker, api_version=9, client_id="c", is_large=False))
-    response = handle(request, context)
+    context = cast("Any", SimpleNamespace(api_version=9, client_id="c", is_large=False))
+    response = handle(cast("Any", broker), request, context)
     assert isinstance(response, ProduceResponse)
     assert response.responses[0].partition_responses[0].error_code == answer

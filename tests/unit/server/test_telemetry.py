@@ -94,16 +94,16 @@ def test_a_subscription_that_cannot_be_read_asks_for_nothing() -> None:
 
 
 def test_of_a_clients_id_a_limited_part_is_remembered() -> None:
+    telemetry = new()
     connection: Any = SimpleNamespace(
-        broker=SimpleNamespace(telemetry=new()),
         connection_id=1,
         client_id="c" * 32_000,
         client_host="127.0.0.1",
         client_port=1,
     )
-    assert client_of(UUID(int=5), connection).client_id == "c" * MAX_CLIENT_ID_LENGTH
+    assert client_of(telemetry, UUID(int=5), connection).client_id == "c" * MAX_CLIENT_ID_LENGTH
     connection.client_id = None
-    assert client_of(UUID(int=5), connection).client_id is None
+    assert client_of(telemetry, UUID(int=5), connection).client_id is None
 
 
 def test_only_subscriptions_that_have_changed_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from tests.support.raw_client import ask
 
-from ottla.protocol.api import ApiKey
 from ottla.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from ottla.server import routing
+from ottla.server.handlers import describe_cluster
 from ottla.testing import Broker, LoopBlocked
 
 LIMIT_S = 0.15
@@ -30,7 +29,7 @@ def ask_a_handler_that(does: Callable[[], None], monkeypatch: pytest.MonkeyPatch
         does()
         return DescribeClusterResponse(cluster_id="c", brokers=[])
 
-    monkeypatch.setitem(routing._handlers, ApiKey.DESCRIBE_CLUSTER, handle)
+    monkeypatch.setattr(describe_cluster, "handle", handle)
     with Broker(loop_limit_seconds=LIMIT_S) as broker:
         ask(broker.bootstrap, DescribeClusterRequest(include_cluster_authorized_operations=False), 0)
 

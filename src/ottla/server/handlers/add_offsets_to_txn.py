@@ -5,7 +5,7 @@ TxnOffsetCommit (KIP-890).
 """
 
 from collections.abc import Awaitable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.errors import ErrorCode, OttlaError
 from ottla.ids import ProducerIdAndEpoch, TopicPartition
@@ -14,23 +14,38 @@ from ottla.server.context import RequestContext
 from ottla.server.producer_connections import To
 from ottla.server.producer_errors import fenced_error
 
+if TYPE_CHECKING:
+    from ottla.coordinators.group_coordinator import GroupCoordinator
+    from ottla.coordinators.transaction_coordinator import TransactionCoordinator
+    from ottla.server.producer_connections import ProducerConnections
+
 FENCED_SINCE: Final = 2
 FIRST_GENERATION: Final = 0
 
 
-def handle(request: AddOffsetsToTxnRequest, context: RequestContext) -> Awaitable[AddOffsetsToTxnResponse]:
+def handle(
+    groups: "GroupCoordinator",
+    producer_connections: "ProducerConnections",
+    transactions: "TransactionCoordinator",
+    request: AddOffsetsToTxnRequest,
+    context: RequestContext,
+) -> Awaitable[AddOffsetsToTxnResponse]:
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
-    context.broker.producer_connections.refuse_late(To.TRANSACTION_COORDINATOR, producer, context.connection_id)
-    return _add(request, producer, context)
+    producer_connections.refuse_late(To.TRANSACTION_COORDINATOR, producer, context.connection_id)
+    return _add(groups, producer_connections, transactions, request, producer, context)
 
 
 async def _add(
-    request: AddOffsetsToTxnRequest, producer: ProducerIdAndEpoch, context: RequestContext
+    groups: "GroupCoordinator",
+    producer_connections: "ProducerConnections",
+    transactions: "TransactionCoordinator",
+    request: AddOffsetsToTxnRequest,
+    producer: ProducerIdAndEpoch,
+    context: RequestContext,
 ) -> AddOffsetsToTxnResponse:
-    broker = context.broker
-    group = TopicPartition(broker.groups.topic.name, broker.groups.partition_for(request.group_id))
+    group = TopicPartition(groups.topic.name, groups.partition_for(request.group_id))
     try:
-        added = await broker.transactions.add_partitions(
+        added = await transactions.add_partitions(
             request.transactional_id,
             producer.producer_id,
             producer.epoch,
@@ -42,5 +57,5 @@ async def _add(
     except OttlaError as refused:
         error = refused.code
     if error is ErrorCode.NONE:
-        broker.producer_connections.accepted(To.TRANSACTION_COORDINATOR, producer, context.connection_id)
+        producer_connections.accepted(To.TRANSACTION_COORDINATOR, producer, context.connection_id)
     return AddOffsetsToTxnResponse(error_code=fenced_error(error, context.api_version >= FENCED_SINCE))

@@ -5,8 +5,9 @@ once, to add partitions or only to verify that they were added (KIP-890).
 """
 
 from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.cluster.image import INTERNAL_TOPICS
 from ottla.errors import ErrorCode, OttlaError
@@ -24,6 +25,12 @@ from ottla.server.producer_connections import To
 from ottla.server.producer_errors import fenced_error
 from ottla.slices import Steps
 
+if TYPE_CHECKING:
+    from ottla.coordinators.transaction_coordinator import TransactionCoordinator
+    from ottla.metadata.view import MetadataView
+    from ottla.server.producer_connections import ProducerConnections
+    from ottla.slices import Slices
+
 FENCED_SINCE: Final = 2
 BROKERS_SINCE: Final = 4
 NOT_ATTEMPTED: Final = ErrorCode.OPERATION_NOT_ATTEMPTED
@@ -31,9 +38,21 @@ FIRST_GENERATION: Final = 0
 SECOND_GENERATION: Final = 2
 
 
-def handle(request: AddPartitionsToTxnRequest, context: RequestContext) -> Awaitable[AddPartitionsToTxnResponse]:
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of the broker that this handler uses."""
+
+    metadata: "MetadataView"
+    producer_connections: "ProducerConnections"
+    transactions: "TransactionCoordinator"
+    slices: "Slices"
+
+
+def handle(
+    parts: Parts, request: AddPartitionsToTxnRequest, context: RequestContext
+) -> Awaitable[AddPartitionsToTxnResponse]:
     if context.api_version >= BROKERS_SINCE:
-        return _add_of_several(request, context)
+        return _add_of_several(parts, request, context)
     only = AddPartitionsToTxnTransaction(
         transactional_id=request.v3_and_below_transactional_id,
         producer_id=request.v3_and_below_producer_id,
@@ -41,12 +60,14 @@ def handle(request: AddPartitionsToTxnRequest, context: RequestContext) -> Await
         topics=request.v3_and_below_topics,
     )
     producer = ProducerIdAndEpoch(only.producer_id, only.producer_epoch)
-    context.broker.producer_connections.refuse_late(To.TRANSACTION_COORDINATOR, producer, context.connection_id)
-    return _add_of_one(only, producer, context)
+    parts.producer_connections.refuse_late(To.TRANSACTION_COORDINATOR, producer, context.connection_id)
+    return _add_of_one(parts, only, producer, context)
 
 
-async def _add_of_several(request: AddPartitionsToTxnRequest, context: RequestContext) -> AddPartitionsToTxnResponse:
-    results = await context.broker.slices.together(partial(_add, context=context), request.transactions)
+async def _add_of_several(
+    parts: Parts, request: AddPartitionsToTxnRequest, context: RequestContext
+) -> AddPartitionsToTxnResponse:
+    results = await parts.slices.together(partial(_add, parts, context=context), request.transactions)
     return AddPartitionsToTxnResponse(
         results_by_transaction=[
             AddPartitionsToTxnResult(transactional_id=transaction.transactional_id, topic_results=result)
@@ -56,27 +77,27 @@ async def _add_of_several(request: AddPartitionsToTxnRequest, context: RequestCo
 
 
 async def _add_of_one(
-    transaction: AddPartitionsToTxnTransaction, producer: ProducerIdAndEpoch, context: RequestContext
+    parts: Parts, transaction: AddPartitionsToTxnTransaction, producer: ProducerIdAndEpoch, context: RequestContext
 ) -> AddPartitionsToTxnResponse:
-    results = await _add(transaction, context)
+    results = await _add(parts, transaction, context)
     if not any(result.partition_error_code for topic in results for result in topic.results_by_partition):
-        context.broker.producer_connections.accepted(To.TRANSACTION_COORDINATOR, producer, context.connection_id)
+        parts.producer_connections.accepted(To.TRANSACTION_COORDINATOR, producer, context.connection_id)
     return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
 
 
 async def _add(
-    transaction: AddPartitionsToTxnTransaction, context: RequestContext
+    parts: Parts, transaction: AddPartitionsToTxnTransaction, context: RequestContext
 ) -> list[AddPartitionsToTxnTopicResult]:
     partitions = [
         TopicPartition(TopicName(topic.name), PartitionId(number))
         for topic in transaction.topics
         for number in topic.partitions
     ]
-    refused = await context.broker.slices.run(_refused(partitions, context))
+    refused = await parts.slices.run(_refused(parts, partitions, context))
     if refused:  # all or nothing
         return _results({partition: refused.get(partition, NOT_ATTEMPTED) for partition in partitions})
     try:
-        errors = await context.broker.transactions.add_partitions(
+        errors = await parts.transactions.add_partitions(
             transaction.transactional_id,
             transaction.producer_id,
             transaction.producer_epoch,
@@ -90,9 +111,11 @@ async def _add(
     return _results({partition: fenced_error(error, knows_fenced) for partition, error in errors.items()})
 
 
-def _refused(partitions: Sequence[TopicPartition], context: RequestContext) -> Steps[dict[TopicPartition, ErrorCode]]:
+def _refused(
+    parts: Parts, partitions: Sequence[TopicPartition], context: RequestContext
+) -> Steps[dict[TopicPartition, ErrorCode]]:
     """Clients add no internal topics: committed offsets become part of a transaction by AddOffsetsToTxn."""
-    image = context.broker.metadata.image
+    image = parts.metadata.image
     refused: dict[TopicPartition, ErrorCode] = {}
     for partition in partitions:
         yield

@@ -9,11 +9,11 @@ from ottla.protocol.messages.alter_configs import (
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
-from ottla.server.config_changes import AskedChange, change_configs
+from ottla.server.config_changes import AskedChange, Parts, change_configs
 from ottla.server.context import RequestContext
 
 
-async def handle(request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
+async def handle(parts: Parts, request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
     """Each resource on its own; one that is there twice is refused."""
     asked = [
         AskedChange(
@@ -23,7 +23,7 @@ async def handle(request: AlterConfigsRequest, context: RequestContext) -> Alter
         )
         for resource in request.resources
     ]
-    answers = await change_configs(asked, replace=True, validate_only=request.validate_only, broker=context.broker)
+    answers = await change_configs(parts, asked, replace=True, validate_only=request.validate_only)
     responses: list[AlterConfigsResourceResponse] = []
     for change, refused in zip(asked, answers, strict=True):
         response = AlterConfigsResourceResponse(resource_type=change.resource_type, resource_name=change.name)

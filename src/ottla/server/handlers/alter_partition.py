@@ -1,5 +1,7 @@
 """AlterPartition (v2-v3): leaders report their in-sync replicas to the controller (KIP-497)."""
 
+from typing import TYPE_CHECKING
+
 from ottla.cluster.image import TopicImage
 from ottla.cluster.isr_changes import ANY_EPOCH, IsrChange
 from ottla.errors import ErrorCode, OttlaError
@@ -13,14 +15,18 @@ from ottla.protocol.messages.alter_partition import (
 )
 from ottla.server.context import RequestContext
 
+if TYPE_CHECKING:
+    from ottla.server.membership import Membership
+
 EPOCHS_SINCE = 3
 
 
-async def handle(request: AlterPartitionRequest, context: RequestContext) -> AlterPartitionResponse:
+async def handle(
+    cluster: "Membership | None", request: AlterPartitionRequest, context: RequestContext
+) -> AlterPartitionResponse:
     """Each partition on its own. Raises NOT_CONTROLLER and STALE_BROKER_EPOCH for the whole request."""
-    membership = context.broker.cluster
-    assert membership is not None  # routed in clusters only
-    active_controller = membership.active_controller()
+    assert cluster is not None  # routed in clusters only
+    active_controller = cluster.active_controller()
     broker_id = BrokerId(request.broker_id)
     changes = [
         _change(broker_id, TopicId(topic.topic_id), data, context.api_version)

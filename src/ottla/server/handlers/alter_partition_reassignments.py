@@ -4,7 +4,7 @@ A standalone broker has nowhere to move them to, and answers with an error.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.cluster.image import MetadataImage
 from ottla.cluster.reassignments import plan_reassignment
@@ -19,17 +19,24 @@ from ottla.protocol.messages.alter_partition_reassignments import (
 from ottla.server.context import RequestContext
 from ottla.slices import Steps
 
+if TYPE_CHECKING:
+    from ottla.metadata.view import MetadataView
+    from ottla.server.membership import Membership
+    from ottla.slices import Slices
+
 STEP_MASK: Final = 127
 
 
 async def handle(
-    request: AlterPartitionReassignmentsRequest, context: RequestContext
+    metadata: "MetadataView",
+    slices: "Slices",
+    cluster: "Membership | None",
+    request: AlterPartitionReassignmentsRequest,
+    context: RequestContext,
 ) -> AlterPartitionReassignmentsResponse:
     """Each partition on its own; answered when the moves have begun. Raises NOT_CONTROLLER for the whole request."""
-    membership = context.broker.cluster
     wanted: dict[TopicPartition, Sequence[int] | None] = {}
     twice: set[TopicPartition] = set()
-    slices = context.broker.slices
     for topic in request.topics:
         await slices.pause()
         for number, part in enumerate(topic.partitions):
@@ -41,11 +48,11 @@ async def handle(
             wanted[tp] = part.replicas
     moves = [(tp, replicas) for tp, replicas in wanted.items() if tp not in twice]
     may_change = request.allow_replication_factor_change
-    if membership is None:
-        image = context.broker.metadata.image
+    if cluster is None:
+        image = metadata.image
         answers = await slices.map(lambda move: _refusal(image, move[0], move[1], may_change=may_change), moves)
     else:
-        answers = await membership.active_controller().reassign(moves, allow_factor_change=may_change)
+        answers = await cluster.active_controller().reassign(moves, allow_factor_change=may_change)
     refused: dict[TopicPartition, OttlaError | None] = dict(zip((tp for tp, _ in moves), answers, strict=True))
     refused |= {tp: InvalidRequest("The partition is named twice.") for tp in twice}
     return AlterPartitionReassignmentsResponse(

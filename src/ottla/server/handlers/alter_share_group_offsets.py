@@ -6,7 +6,7 @@ a group that has members, or is none, is an error.
 
 from collections.abc import Iterable, Mapping
 from itertools import repeat
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.errors import ErrorCode, OttlaError
 from ottla.groups.share.events import ShareOffset
@@ -20,11 +20,20 @@ from ottla.protocol.messages.alter_share_group_offsets import (
 from ottla.server.context import RequestContext
 from ottla.server.share_group_requests import are_offered
 
+if TYPE_CHECKING:
+    from ottla.coordinators.share_groups import ShareGroupCoordinator
+    from ottla.metadata.view import MetadataView
+
 NO_SUCH_PARTITION: Final = "This server does not host this topic-partition."
 
 
-async def handle(request: AlterShareGroupOffsetsRequest, context: RequestContext) -> AlterShareGroupOffsetsResponse:
-    if not are_offered(context.broker):
+async def handle(
+    metadata: "MetadataView",
+    share_groups: "ShareGroupCoordinator",
+    request: AlterShareGroupOffsetsRequest,
+    context: RequestContext,
+) -> AlterShareGroupOffsetsResponse:
+    if not are_offered(metadata):
         return _refused(request, ErrorCode.UNSUPPORTED_VERSION, "Share groups are turned off.")
     if not request.group_id:
         return _refused(request, ErrorCode.INVALID_GROUP_ID, "The group id must not be empty.")
@@ -36,12 +45,12 @@ async def handle(request: AlterShareGroupOffsetsRequest, context: RequestContext
     if not offsets:
         return AlterShareGroupOffsetsResponse(responses=[])
     try:
-        altered = await context.broker.share_groups.alter_offsets(GroupId(request.group_id), offsets)
+        altered = await share_groups.alter_offsets(GroupId(request.group_id), offsets)
     except OttlaError as error:
         return _refused(request, error.code, str(error))
     if altered.error:
         return _refused(request, altered.error, altered.message)
-    topics = context.broker.metadata.image.topics
+    topics = metadata.image.topics
     ids = {requested.topic: topics[requested.topic].topic_id for requested in offsets if requested.topic in topics}
     answers = ((error, _words(error)) for error in altered.errors)
     return AlterShareGroupOffsetsResponse(responses=_responses(request, ids, answers))

@@ -9,7 +9,7 @@ Both are answered at any time, as in Kafka.
 """
 
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.cluster.features import ONLY_LEVELS, SUPPORTED
 from ottla.errors import ErrorCode
@@ -24,6 +24,11 @@ from ottla.protocol.messages.api_versions import (
 from ottla.server.context import RequestContext
 from ottla.server.routing import CLUSTER_ROUTES, OWN_ROUTES, ROUTES, Route
 
+if TYPE_CHECKING:
+    from ottla.metadata.view import MetadataView
+    from ottla.server.membership import Membership
+    from ottla.server.telemetry import Telemetry
+
 OWN_SOFTWARE: Final = "ottla"
 """The software name of clients that are also shown the APIs that Kafka does not have."""
 TELEMETRY: Final = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
@@ -33,7 +38,13 @@ FEATURES_FROM_0_SINCE: Final = 4
 SOFTWARE_PATTERN: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
+def handle(
+    metadata: "MetadataView",
+    telemetry: "Telemetry",
+    cluster: "Membership | None",
+    request: ApiVersionsRequest,
+    context: RequestContext,
+) -> ApiVersionsResponse:
     """The routing table; a client that names itself badly is refused, as in Kafka."""
     if context.api_version >= SOFTWARE_SINCE and not (
         SOFTWARE_PATTERN.fullmatch(request.client_software_name)
@@ -41,15 +52,13 @@ def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsR
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
     if context.api_version >= SOFTWARE_SINCE:
-        context.broker.telemetry.note_software(
-            context.connection_id, request.client_software_name, request.client_software_version
-        )
-    answer = supported(ErrorCode.NONE, telemetry=context.broker.telemetry.wanted)
-    if context.broker.cluster is not None:
+        telemetry.note_software(context.connection_id, request.client_software_name, request.client_software_version)
+    answer = supported(ErrorCode.NONE, telemetry=telemetry.wanted)
+    if cluster is not None:
         answer.api_keys += [_entry(route) for route in CLUSTER_ROUTES.values()]
     if request.client_software_name == OWN_SOFTWARE:
         answer.api_keys += [_entry(route) for route in OWN_ROUTES.values()]
-    image = context.broker.metadata.image
+    image = metadata.image
     lowest = 0 if context.api_version >= FEATURES_FROM_0_SINCE else 1
     answer.supported_features = [
         SupportedFeatureKey(name=name, min_version=lowest, max_version=highest) for name, highest in SUPPORTED.items()
@@ -59,7 +68,7 @@ def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsR
         FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
         for name, level in image.features.items()
     ]
-    if context.broker.cluster is None:
+    if cluster is None:
         for name, level in ONLY_LEVELS.items():
             answer.supported_features.append(SupportedFeatureKey(name=name, min_version=level, max_version=level))
             answer.finalized_features.append(

@@ -3,7 +3,9 @@
 A group that is not there, or is of another kind, is described with GROUP_ID_NOT_FOUND.
 """
 
+from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 from ottla.errors import ErrorCode, OttlaError
 from ottla.groups.consumer.events import AssignedTopic, ConsumerMemberDescription
@@ -20,15 +22,33 @@ from ottla.server.context import RequestContext
 from ottla.server.handlers.consumer_group_heartbeat import is_offered
 from ottla.server.handlers.describe_groups import ALL_OPERATIONS
 
+if TYPE_CHECKING:
+    from ottla.config.broker import BrokerConfig
+    from ottla.coordinators.group_coordinator import GroupCoordinator
+    from ottla.metadata.view import MetadataView
+    from ottla.slices import Slices
+
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
 
-async def handle(request: ConsumerGroupDescribeRequest, context: RequestContext) -> ConsumerGroupDescribeResponse:
-    if not is_offered(context.broker):
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of the broker that this handler uses."""
+
+    config: "BrokerConfig"
+    metadata: "MetadataView"
+    groups: "GroupCoordinator"
+    slices: "Slices"
+
+
+async def handle(
+    parts: Parts, request: ConsumerGroupDescribeRequest, context: RequestContext
+) -> ConsumerGroupDescribeResponse:
+    if not is_offered(parts.config, parts.metadata):
         return ConsumerGroupDescribeResponse(
             groups=[_nothing(group_id, ErrorCode.UNSUPPORTED_VERSION) for group_id in request.group_ids]
         )
-    groups = await context.broker.slices.each(partial(_describe, context=context), map(GroupId, request.group_ids))
+    groups = await parts.slices.each(partial(_describe, parts, context=context), map(GroupId, request.group_ids))
     if request.include_authorized_operations:
         for group in groups:
             if not group.error_code:
@@ -36,9 +56,9 @@ async def handle(request: ConsumerGroupDescribeRequest, context: RequestContext)
     return ConsumerGroupDescribeResponse(groups=groups)
 
 
-async def _describe(group_id: GroupId, context: RequestContext) -> DescribedGroup:
+async def _describe(parts: Parts, group_id: GroupId, context: RequestContext) -> DescribedGroup:
     try:
-        found = await context.broker.groups.describe_consumer_group(group_id)
+        found = await parts.groups.describe_consumer_group(group_id)
     except OttlaError as error:
         return _nothing(group_id, error.code)
     if found.error:

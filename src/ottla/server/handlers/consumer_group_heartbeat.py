@@ -4,7 +4,7 @@ Errors that are visible in the request itself are refused here, in Kafka's words
 Other than in Kafka, the interval until the next heartbeat is shorter than the setting while partitions move (ADR 10).
 """
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.errors import ApiError, ErrorCode, InvalidRequest
 from ottla.groups.consumer.events import (
@@ -23,22 +23,33 @@ from ottla.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
-from ottla.server.context import Deferred, RequestContext, Services, when_done
+from ottla.server.context import Deferred, RequestContext, when_done
+
+if TYPE_CHECKING:
+    from ottla.config.broker import BrokerConfig
+    from ottla.coordinators.group_coordinator import GroupCoordinator
+    from ottla.metadata.view import MetadataView
 
 OWN_MEMBER_ID_SINCE: Final = 1
 
 
 def handle(
-    request: ConsumerGroupHeartbeatRequest, context: RequestContext
+    config: "BrokerConfig",
+    metadata: "MetadataView",
+    groups: "GroupCoordinator",
+    request: ConsumerGroupHeartbeatRequest,
+    context: RequestContext,
 ) -> ConsumerGroupHeartbeatResponse | Deferred[ConsumerGroupHeartbeatResponse]:
-    broker = context.broker
-    if not is_offered(broker):
+    if not is_offered(
+        config,
+        metadata,
+    ):
         return _refused(ErrorCode.UNSUPPORTED_VERSION)
     try:
-        _check(request, context.api_version, broker.config.group_consumer_assignors)
+        _check(request, context.api_version, config.group_consumer_assignors)
     except (InvalidRequest, ApiError) as refused:
         return _refused(refused.code, str(refused))
-    reply = broker.groups.consumer_heartbeat(
+    reply = groups.consumer_heartbeat(
         ConsumerHeartbeat(
             group_id=GroupId(request.group_id),
             member_id=MemberId(request.member_id),
@@ -70,12 +81,12 @@ def _response(beat: ConsumerBeat) -> ConsumerGroupHeartbeatResponse:
     )
 
 
-def is_offered(broker: Services) -> bool:
+def is_offered(
+    config: "BrokerConfig",
+    metadata: "MetadataView",
+) -> bool:
     """Are there consumer groups here? Settings and the feature `group.version` decide."""
-    return (
-        GroupKind.CONSUMER in broker.config.group_coordinator_rebalance_protocols
-        and broker.metadata.feature("group.version") > 0
-    )
+    return GroupKind.CONSUMER in config.group_coordinator_rebalance_protocols and metadata.feature("group.version") > 0
 
 
 def _check(request: ConsumerGroupHeartbeatRequest, version: int, assignors: tuple[str, ...]) -> None:

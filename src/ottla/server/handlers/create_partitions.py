@@ -1,6 +1,7 @@
 """CreatePartitions (v0-v3): topics grow, each on its own, all that pass in one commit."""
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
 from ottla.errors import InvalidRequest
 from ottla.ids import TopicName
@@ -11,12 +12,17 @@ from ottla.protocol.messages.create_partitions import (
 )
 from ottla.server.context import RequestContext
 
+if TYPE_CHECKING:
+    from ottla.metadata.view import MetadataView
 
-async def handle(request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
+
+async def handle(
+    metadata: "MetadataView", request: CreatePartitionsRequest, context: RequestContext
+) -> CreatePartitionsResponse:
     """A topic that is named twice is refused, once."""
     often = Counter(topic.name for topic in request.topics)
     wanted = [topic for topic in request.topics if often[topic.name] == 1]
-    answers = await context.broker.metadata.create_partitions(
+    answers = await metadata.create_partitions(
         [
             (
                 TopicName(topic.name),

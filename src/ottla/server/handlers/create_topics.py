@@ -4,6 +4,7 @@ The answer is given when the topics are durable, whatever the timeout: that is o
 """
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
 from ottla.cluster.commands import CreateTopic
 from ottla.cluster.config_description import SettingsInForce
@@ -19,10 +20,15 @@ from ottla.protocol.messages.create_topics import (
 )
 from ottla.server.context import RequestContext
 
+if TYPE_CHECKING:
+    from ottla.metadata.view import MetadataView
+    from ottla.slices import Slices
 
-async def handle(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
+
+async def handle(
+    metadata: "MetadataView", slices: "Slices", request: CreateTopicsRequest, context: RequestContext
+) -> CreateTopicsResponse:
     """A topic that is named twice is refused, once."""
-    metadata = context.broker.metadata
     often = Counter(topic.name for topic in request.topics)
     wanted = [topic for topic in request.topics if often[topic.name] == 1]
     created = await metadata.create_topics([_new_topic(topic) for topic in wanted], validate_only=request.validate_only)
@@ -32,7 +38,7 @@ async def handle(request: CreateTopicsRequest, context: RequestContext) -> Creat
     def result(name: str) -> CreatableTopicResult:
         return _result(name, answers.get(name, InvalidRequest("Duplicate topic name.")), in_force)
 
-    return CreateTopicsResponse(topics=await context.broker.slices.map(result, often))
+    return CreateTopicsResponse(topics=await slices.map(result, often))
 
 
 def _new_topic(topic: CreatableTopic) -> NewTopic:

@@ -22,7 +22,9 @@ from ottla.server.context import Deferred, RequestContext
 from ottla.slices import Steps
 
 if TYPE_CHECKING:
+    from ottla.replication.manager import ReplicaManager
     from ottla.replication.partition import Partition
+    from ottla.slices import Slices
 
 _Answer = DeleteRecordsResponse | Deferred[DeleteRecordsResponse]
 TO_THE_END: Final = -1
@@ -30,12 +32,14 @@ TO_THE_END: Final = -1
 NO_OFFSET: Final = -1
 
 
-def handle(request: DeleteRecordsRequest, context: RequestContext) -> "_Answer | Coroutine[Any, Any, _Answer]":
+def handle(
+    replicas: "ReplicaManager", slices: "Slices", request: DeleteRecordsRequest, context: RequestContext
+) -> "_Answer | Coroutine[Any, Any, _Answer]":
     """Each partition on its own."""
-    return context.broker.slices.start(_begin(request, context))
+    return slices.start(_begin(replicas, request, context))
 
 
-def _begin(request: DeleteRecordsRequest, context: RequestContext) -> "Steps[_Answer]":
+def _begin(replicas: "ReplicaManager", request: DeleteRecordsRequest, context: RequestContext) -> "Steps[_Answer]":
     response = DeleteRecordsResponse(topics=[])
     waiting: list[tuple[Partition, Offset, DeleteRecordsPartitionResult]] = []
     for topic in request.topics:
@@ -45,7 +49,7 @@ def _begin(request: DeleteRecordsRequest, context: RequestContext) -> "Steps[_An
             result = DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=NO_OFFSET)
             results.append(result)
             try:
-                partition, before = _find(topic.name, wanted.partition_index, wanted.offset, context)
+                partition, before = _find(replicas, topic.name, wanted.partition_index, wanted.offset, context)
                 if not partition.high_watermark < before <= partition.log.log_end_offset:
                     partition.delete_records_before(before)
                     if partition.low_watermark >= before:
@@ -68,7 +72,7 @@ def _begin(request: DeleteRecordsRequest, context: RequestContext) -> "Steps[_An
                 result.low_watermark = partition.low_watermark
         deferred.complete(response)
 
-    timeouts = context.broker.replicas.timeouts
+    timeouts = replicas.timeouts
     delayed = DelayedProduce(set(range(len(waiting))), request.timeout_ms / 1000, timeouts, finish)
     for key, (partition, before, _) in enumerate(waiting):
         _Deletion(partition, before, delayed).begin(key)
@@ -108,8 +112,10 @@ class _Deletion:
         self._delayed.failed(key, code)
 
 
-def _find(topic: str, number: int, offset: int, context: RequestContext) -> "tuple[Partition, Offset]":
-    partition = context.broker.replicas.leader(topic, number)
+def _find(
+    replicas: "ReplicaManager", topic: str, number: int, offset: int, context: RequestContext
+) -> "tuple[Partition, Offset]":
+    partition = replicas.leader(topic, number)
     if topic in INTERNAL_TOPICS:
         raise InvalidTopic(f"Cannot delete records of internal topic {topic}")
     if not partition.log.config.delete:

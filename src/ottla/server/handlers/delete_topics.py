@@ -4,6 +4,7 @@ The topics are gone from the metadata when the answer is given; their files go a
 """
 
 from collections import Counter
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ottla.cluster.image import MetadataImage
@@ -18,12 +19,17 @@ from ottla.protocol.messages.delete_topics import (
 from ottla.protocol.primitives import NULL_UUID
 from ottla.server.context import RequestContext
 
+if TYPE_CHECKING:
+    from ottla.metadata.view import MetadataView
+
 IDS_SINCE = 6
 
 
-async def handle(request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
+async def handle(
+    metadata: "MetadataView", request: DeleteTopicsRequest, context: RequestContext
+) -> DeleteTopicsResponse:
     """A topic that is named twice, or by name and id at once, is refused."""
-    image = context.broker.metadata.image
+    image = metadata.image
     asked = (
         request.topics
         if context.api_version >= IDS_SINCE
@@ -40,7 +46,7 @@ async def handle(request: DeleteTopicsRequest, context: RequestContext) -> Delet
     twice = {name for name, often in Counter(wanted).items() if often > 1}
     refused += [_refusal(name, NULL_UUID, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for name in twice]
     names = [name for name in wanted if name not in twice]
-    deleted = await context.broker.metadata.delete_topics(names)
+    deleted = await metadata.delete_topics(names)
     results = [
         _refusal(name, NULL_UUID, answer.code, str(answer))
         if isinstance(answer, OttlaError)

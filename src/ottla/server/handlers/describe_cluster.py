@@ -4,7 +4,7 @@ There is no endpoint of controllers to ask: any broker answers for the cluster.
 """
 
 from collections.abc import Coroutine
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.describe_cluster import (
@@ -15,6 +15,9 @@ from ottla.protocol.messages.describe_cluster import (
 from ottla.server.context import RequestContext
 from ottla.server.handlers.metadata import ALL_CLUSTER_OPERATIONS, brokers_at, until_known
 
+if TYPE_CHECKING:
+    from ottla.metadata.view import MetadataView
+
 BROKERS: Final = 1
 CONTROLLERS: Final = 2
 
@@ -22,7 +25,7 @@ CONTROLLERS: Final = 2
 Answer = DescribeClusterResponse | Coroutine[Any, Any, DescribeClusterResponse]
 
 
-def handle(request: DescribeClusterRequest, context: RequestContext) -> Answer:
+def handle(metadata: "MetadataView", request: DescribeClusterRequest, context: RequestContext) -> Answer:
     """Brokers that are not alive are not known, so none is ever listed as fenced."""
     if request.endpoint_type != BROKERS:
         code, message = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {request.endpoint_type}"
@@ -30,9 +33,9 @@ def handle(request: DescribeClusterRequest, context: RequestContext) -> Answer:
             code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
             message = "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
         return DescribeClusterResponse(error_code=code, error_message=message, cluster_id="", brokers=[])
-    if not context.broker.metadata.is_known:
-        return _once_known(request, context)
-    image = context.broker.metadata.image
+    if not metadata.is_known:
+        return _once_known(metadata, request, context)
+    image = metadata.image
     response = DescribeClusterResponse(
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
@@ -46,7 +49,9 @@ def handle(request: DescribeClusterRequest, context: RequestContext) -> Answer:
     return response
 
 
-async def _once_known(request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
-    await until_known(context)
-    answer = handle(request, context)
+async def _once_known(
+    metadata: "MetadataView", request: DescribeClusterRequest, context: RequestContext
+) -> DescribeClusterResponse:
+    await until_known(metadata)
+    answer = handle(metadata, request, context)
     return answer if isinstance(answer, DescribeClusterResponse) else await answer

@@ -6,6 +6,7 @@ on.
 """
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from ottla.cluster.config_description import ConfigDescription, ConfigSource, SettingsInForce
 from ottla.cluster.controller import check_topic_name
@@ -22,16 +23,26 @@ from ottla.protocol.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 from ottla.server import loggers
-from ottla.server.context import RequestContext, Services
+from ottla.server.context import RequestContext
+
+if TYPE_CHECKING:
+    from ottla.config.broker import BrokerConfig
+    from ottla.metadata.view import MetadataView
+    from ottla.slices import Slices
 
 
-async def handle(request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
+async def handle(
+    config: "BrokerConfig",
+    metadata: "MetadataView",
+    slices: "Slices",
+    request: DescribeConfigsRequest,
+    context: RequestContext,
+) -> DescribeConfigsResponse:
     """Each resource on its own; an empty list of keys asks for all, as null does."""
-    metadata = context.broker.metadata
     in_force = SettingsInForce(metadata.image, metadata.config, metadata.static_config)
     results: list[DescribeConfigsResult] = []
     known: _Known = {}
-    pause = context.broker.slices.pause
+    pause = slices.pause
     for resource in request.resources:
         result = DescribeConfigsResult(
             error_message="",
@@ -40,7 +51,7 @@ async def handle(request: DescribeConfigsRequest, context: RequestContext) -> De
             configs=[],
         )
         try:
-            result.configs = _describe(resource, request, in_force, context.broker, known)
+            result.configs = _describe(config, metadata, resource, request, in_force, known)
         except OttlaError as refused:
             result.error_code, result.error_message = refused.code, str(refused)
         results.append(result)
@@ -52,10 +63,11 @@ _Known = dict[tuple[tuple[tuple[str, str], ...], tuple[str, ...]], list[Describe
 
 
 def _describe(
+    config: "BrokerConfig",
+    metadata: "MetadataView",
     resource: DescribeConfigsResource,
     request: DescribeConfigsRequest,
     in_force: SettingsInForce,
-    broker: Services,
     known: "_Known",
 ) -> list[DescribeConfigsResourceResult]:
     """`known` has the settings described for the request so far: most topics have the same ones."""
@@ -64,7 +76,7 @@ def _describe(
         case ResourceType.TOPIC:
             check_topic_name(resource.resource_name)
             topic = TopicName(resource.resource_name)
-            image = broker.metadata.image
+            image = metadata.image
             if topic not in image.topics:
                 raise UnknownTopic("")
             overrides = image.topic_config(topic)
@@ -75,28 +87,28 @@ def _describe(
         case ResourceType.BROKER:
             for_all = resource.resource_name == CLUSTER_DEFAULT
             if not for_all:
-                _check_node(resource.resource_name, broker)
+                _check_node(config, resource.resource_name)
             return [_entry(described, request) for described in in_force.broker(names, cluster_default=for_all)]
         case ResourceType.GROUP:
             if not resource.resource_name:
                 raise InvalidRequest("Group name must not be empty")
-            overrides = broker.metadata.image.config(ResourceType.GROUP, resource.resource_name)
+            overrides = metadata.image.config(ResourceType.GROUP, resource.resource_name)
             return [_entry(described, request) for described in in_force.group(overrides, names)]
         case ResourceType.CLIENT_METRICS:
             if not resource.resource_name:
                 raise InvalidRequest("Client metrics subscription name must not be empty")
-            configs = broker.metadata.image.config(ResourceType.CLIENT_METRICS, resource.resource_name)
+            configs = metadata.image.config(ResourceType.CLIENT_METRICS, resource.resource_name)
             return [_entry(described, request) for described in in_force.client_metrics(configs, names)]
         case ResourceType.BROKER_LOGGER:
-            _check_node(resource.resource_name, broker)
+            _check_node(config, resource.resource_name)
             return _loggers(names)
         case _:
             raise InvalidRequest(f"Unsupported resource type: {resource.resource_type}")
 
 
-def _check_node(name: str, broker: Services) -> None:
-    if name != str(broker.config.node_id):
-        raise InvalidRequest(f"Unexpected broker id, expected {broker.config.node_id}, but received {name!r}")
+def _check_node(config: "BrokerConfig", name: str) -> None:
+    if name != str(config.node_id):
+        raise InvalidRequest(f"Unexpected broker id, expected {config.node_id}, but received {name!r}")
 
 
 def _entry(described: ConfigDescription, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:

@@ -1,6 +1,7 @@
 """DescribeGroupHistory (v0, Ottla's own): why groups have rebalanced, and what moved."""
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 from ottla.errors import ErrorCode, OttlaError
 from ottla.groups import history
@@ -14,17 +15,23 @@ from ottla.protocol.messages.describe_group_history import (
 )
 from ottla.server.context import RequestContext
 
+if TYPE_CHECKING:
+    from ottla.coordinators.group_coordinator import GroupCoordinator
+    from ottla.slices import Slices
 
-async def handle(request: DescribeGroupHistoryRequest, context: RequestContext) -> DescribeGroupHistoryResponse:
+
+async def handle(
+    groups: "GroupCoordinator", slices: "Slices", request: DescribeGroupHistoryRequest, context: RequestContext
+) -> DescribeGroupHistoryResponse:
     """Each group on its own; a group of any kind has a history, and loses it when its coordinator changes."""
     return DescribeGroupHistoryResponse(
-        groups=await context.broker.slices.each(partial(_describe, context=context), map(GroupId, request.group_ids))
+        groups=await slices.each(partial(_describe, groups, context=context), map(GroupId, request.group_ids))
     )
 
 
-async def _describe(group_id: GroupId, context: RequestContext) -> GroupHistory:
+async def _describe(groups: "GroupCoordinator", group_id: GroupId, context: RequestContext) -> GroupHistory:
     try:
-        found = await context.broker.groups.describe_history(group_id)
+        found = await groups.describe_history(group_id)
     except OttlaError as error:
         return GroupHistory(error_code=error.code, error_message=str(error), group_id=group_id, rebalances=[])
     if found.error:

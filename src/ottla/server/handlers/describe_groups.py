@@ -4,7 +4,7 @@ A group that is not there, or of another kind, is described as dead; since v6 wi
 """
 
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.errors import ErrorCode, OttlaError
 from ottla.groups.classic.states import GroupState
@@ -17,23 +17,29 @@ from ottla.protocol.messages.describe_groups import (
 )
 from ottla.server.context import RequestContext
 
+if TYPE_CHECKING:
+    from ottla.coordinators.group_coordinator import GroupCoordinator
+    from ottla.slices import Slices
+
 GROUP_ID_NOT_FOUND_SINCE: Final = 6
 ALL_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 """READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS (KIP-430): without an authorizer all are allowed."""
 
 
-async def handle(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
-    groups = await context.broker.slices.each(partial(_describe, context=context), map(GroupId, request.groups))
+async def handle(
+    groups: "GroupCoordinator", slices: "Slices", request: DescribeGroupsRequest, context: RequestContext
+) -> DescribeGroupsResponse:
+    described = await slices.each(partial(_describe, groups, context=context), map(GroupId, request.groups))
     if request.include_authorized_operations:
-        for group in groups:
+        for group in described:
             if not group.error_code:
                 group.authorized_operations = ALL_OPERATIONS
-    return DescribeGroupsResponse(groups=groups)
+    return DescribeGroupsResponse(groups=described)
 
 
-async def _describe(group_id: GroupId, context: RequestContext) -> DescribedGroup:
+async def _describe(groups: "GroupCoordinator", group_id: GroupId, context: RequestContext) -> DescribedGroup:
     try:
-        found = await context.broker.groups.describe_group(group_id)
+        found = await groups.describe_group(group_id)
     except OttlaError as error:
         return _nothing(group_id, error.code, "")
     if found.state is GroupState.DEAD and context.api_version >= GROUP_ID_NOT_FOUND_SINCE:

@@ -1,8 +1,9 @@
 """DescribeLogDirs (v1-v5): what lies in each log directory, and the room on its volume (KIP-827)."""
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.describe_log_dirs import (
@@ -14,19 +15,35 @@ from ottla.protocol.messages.describe_log_dirs import (
 )
 from ottla.server.context import RequestContext
 
+if TYPE_CHECKING:
+    import asyncio
+
+    from ottla.config.broker import BrokerConfig
+    from ottla.replication.alter_log_dirs import AlterLogDirs
+    from ottla.replication.manager import ReplicaManager
+
 UNKNOWN_SIZE: Final = -1
 
 
-async def handle(request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of the broker that this handler uses."""
+
+    config: "BrokerConfig"
+    loop: "asyncio.AbstractEventLoop"
+    replicas: "ReplicaManager"
+    alter_log_dirs: "AlterLogDirs"
+
+
+async def handle(parts: Parts, request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
     """Null asks for all partitions. A directory that has failed is answered with KAFKA_STORAGE_ERROR."""
     wanted = (
         None
         if request.topics is None
         else {(topic.topic, number) for topic in request.topics for number in topic.partitions}
     )
-    broker = context.broker
     held: dict[Path, dict[str, list[DescribeLogDirsPartition]]] = {}
-    for partition in broker.replicas.partitions():
+    for partition in parts.replicas.partitions():
         name, number = partition.topic_partition
         if wanted is None or (name, number) in wanted:
             topics = held.setdefault(Path(partition.log.directory).parent.absolute(), {})
@@ -38,7 +55,7 @@ async def handle(request: DescribeLogDirsRequest, context: RequestContext) -> De
                     is_future_key=False,
                 )
             )
-    for (name, number), future in broker.alter_log_dirs.futures().items():
+    for (name, number), future in parts.alter_log_dirs.futures().items():
         if wanted is None or (name, number) in wanted:
             topics = held.setdefault(future.directory.path.absolute(), {})
             topics.setdefault(name, []).append(
@@ -49,12 +66,12 @@ async def handle(request: DescribeLogDirsRequest, context: RequestContext) -> De
                     is_future_key=True,
                 )
             )
-    directories = [path.absolute() for path in broker.config.log_dirs]
-    online = {directory.path.absolute() for directory in broker.replicas.directories.online}
-    sizes = await broker.loop.run_in_executor(
+    directories = [path.absolute() for path in parts.config.log_dirs]
+    online = {directory.path.absolute() for directory in parts.replicas.directories.online}
+    sizes = await parts.loop.run_in_executor(
         None, lambda: [_volume(path) if path in online else None for path in directories]
     )
-    cordoned = {path.absolute() for path in broker.replicas.directories.cordoned}
+    cordoned = {path.absolute() for path in parts.replicas.directories.cordoned}
     results: list[DescribeLogDirsResult] = []
     for path, size in zip(directories, sizes, strict=True):
         result = DescribeLogDirsResult(log_dir=str(path), topics=[], is_cordoned=path in cordoned)

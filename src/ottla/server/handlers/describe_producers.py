@@ -1,6 +1,6 @@
 """DescribeProducers (v0): the producers a partition remembers, their sequences and open transactions (KIP-664)."""
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.cluster.controller import check_topic_name
 from ottla.errors import OttlaError
@@ -14,30 +14,38 @@ from ottla.protocol.messages.describe_producers import (
 from ottla.server.context import RequestContext
 from ottla.slices import Steps
 
+if TYPE_CHECKING:
+    from ottla.replication.manager import ReplicaManager
+    from ottla.slices import Slices
+
 NO_OFFSET: Final = -1
 
 
-async def handle(request: DescribeProducersRequest, context: RequestContext) -> DescribeProducersResponse:
+async def handle(
+    replicas: "ReplicaManager", slices: "Slices", request: DescribeProducersRequest, context: RequestContext
+) -> DescribeProducersResponse:
     """Each partition on its own."""
-    return await context.broker.slices.run(_answer(request, context))
+    return await slices.run(_answer(replicas, request, context))
 
 
-def _answer(request: DescribeProducersRequest, context: RequestContext) -> Steps[DescribeProducersResponse]:
+def _answer(
+    replicas: "ReplicaManager", request: DescribeProducersRequest, context: RequestContext
+) -> Steps[DescribeProducersResponse]:
     response = DescribeProducersResponse(topics=[])
     for topic in request.topics:
         described = TopicResponse(name=topic.name, partitions=[])
         response.topics.append(described)
         for number in topic.partition_indexes:
-            described.partitions.append(_describe(topic.name, number, context))
+            described.partitions.append(_describe(replicas, topic.name, number, context))
             yield
     return response
 
 
-def _describe(topic: str, number: int, context: RequestContext) -> PartitionResponse:
+def _describe(replicas: "ReplicaManager", topic: str, number: int, context: RequestContext) -> PartitionResponse:
     response = PartitionResponse(partition_index=number, active_producers=[])
     try:
         check_topic_name(topic)
-        partition = context.broker.replicas.leader(topic, number)
+        partition = replicas.leader(topic, number)
     except OttlaError as refused:
         response.error_code, response.error_message = refused.code, str(refused)
         return response

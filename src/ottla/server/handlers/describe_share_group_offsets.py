@@ -6,7 +6,9 @@ It is -1 where delivery has not begun.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 from ottla.coordinators.share_groups import TopicOffsets
 from ottla.errors import ErrorCode, OttlaError
@@ -26,20 +28,38 @@ from ottla.share.state import UNKNOWN_COUNT, UNKNOWN_START_OFFSET
 from ottla.share.state_events import StateSummary
 from ottla.slices import Steps
 
+if TYPE_CHECKING:
+    from ottla.coordinators.share_groups import ShareGroupCoordinator
+    from ottla.metadata.view import MetadataView
+    from ottla.replication.manager import ReplicaManager
+    from ottla.server.membership import Membership
+    from ottla.slices import Slices
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of the broker that this handler uses."""
+
+    metadata: "MetadataView"
+    replicas: "ReplicaManager"
+    share_groups: "ShareGroupCoordinator"
+    slices: "Slices"
+    cluster: "Membership | None"
+
 
 async def handle(
-    request: DescribeShareGroupOffsetsRequest, context: RequestContext
+    parts: Parts, request: DescribeShareGroupOffsetsRequest, context: RequestContext
 ) -> DescribeShareGroupOffsetsResponse:
     return DescribeShareGroupOffsetsResponse(
-        groups=await context.broker.slices.each(partial(_describe, context=context), request.groups)
+        groups=await parts.slices.each(partial(_describe, parts, context=context), request.groups)
     )
 
 
 async def _describe(
-    asked: DescribeShareGroupOffsetsRequestGroup, context: RequestContext
+    parts: Parts, asked: DescribeShareGroupOffsetsRequestGroup, context: RequestContext
 ) -> DescribeShareGroupOffsetsResponseGroup:
     answer = DescribeShareGroupOffsetsResponseGroup(group_id=asked.group_id, topics=[])
-    if not are_offered(context.broker):
+    if not are_offered(parts.metadata):
         answer.error_code = ErrorCode.UNSUPPORTED_VERSION
         return answer
     topics = None
@@ -48,7 +68,7 @@ async def _describe(
             TopicName(topic.topic_name): [PartitionId(index) for index in topic.partitions] for topic in asked.topics
         }
     try:
-        found = await context.broker.share_groups.describe_offsets(GroupId(asked.group_id), topics)
+        found = await parts.share_groups.describe_offsets(GroupId(asked.group_id), topics)
     except OttlaError as error:
         answer.error_code, answer.error_message = error.code, str(error)
         return answer
@@ -58,8 +78,8 @@ async def _describe(
         for index, summary in topic.partitions
         if summary.start_offset != UNKNOWN_START_OFFSET and summary.complete_count != UNKNOWN_COUNT
     }
-    ends = await partition_ends(counted, context.broker)
-    answer.topics = await context.broker.slices.run(_topics(found, ends))
+    ends = await partition_ends(counted, parts.metadata, parts.replicas, parts.cluster)
+    answer.topics = await parts.slices.run(_topics(found, ends))
     return answer
 
 

@@ -1,5 +1,7 @@
 """DescribeTelemetry (v0, Ottla's own): clients that have sent metrics to this broker, or a client's newest ones."""
 
+from typing import TYPE_CHECKING
+
 from ottla.errors import ErrorCode, OttlaError
 from ottla.protocol.messages.describe_telemetry import (
     DescribeTelemetryRequest,
@@ -11,17 +13,28 @@ from ottla.server.context import RequestContext
 from ottla.server.telemetry import Report
 from ottla.server.telemetry_clients import unpacked
 
+if TYPE_CHECKING:
+    import asyncio
 
-async def handle(request: DescribeTelemetryRequest, context: RequestContext) -> DescribeTelemetryResponse:
+    from ottla.replication.manager import ReplicaManager
+    from ottla.server.telemetry import Telemetry
+
+
+async def handle(
+    loop: "asyncio.AbstractEventLoop",
+    replicas: "ReplicaManager",
+    telemetry: "Telemetry",
+    request: DescribeTelemetryRequest,
+    context: RequestContext,
+) -> DescribeTelemetryResponse:
     """A client that is not known here is none; it may have sent its metrics to another broker."""
-    telemetry = context.broker.telemetry
     if request.client_instance_id == NULL_UUID:
         return DescribeTelemetryResponse(clients=[_client(report, None) for report in telemetry.reports()])
     report = telemetry.report(request.client_instance_id)
     if report is None:
         return DescribeTelemetryResponse(clients=[])
     try:
-        metrics = await unpacked(report.compression_type, report.metrics, context)
+        metrics = await unpacked(loop, replicas, telemetry, report.compression_type, report.metrics)
     except OttlaError:
         return DescribeTelemetryResponse(error_code=ErrorCode.INVALID_RECORD, clients=[])
     return DescribeTelemetryResponse(clients=[_client(report, metrics)])

@@ -3,6 +3,8 @@
 There is no list of eligible leader replicas to return: unclean elections are decided by the in-sync replicas alone.
 """
 
+from typing import TYPE_CHECKING
+
 from ottla.cluster.controller import check_topic_name
 from ottla.cluster.image import MetadataImage, PartitionImage, TopicImage
 from ottla.errors import ErrorCode, InvalidRequest, InvalidTopic
@@ -20,14 +22,27 @@ from ottla.server.handlers.metadata import ALL_TOPIC_OPERATIONS
 from ottla.server.metadata_topics import partition_error
 from ottla.slices import Steps
 
+if TYPE_CHECKING:
+    from ottla.config.broker import BrokerConfig
+    from ottla.metadata.view import MetadataView
+    from ottla.slices import Slices
 
-async def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> DescribeTopicPartitionsResponse:
+
+async def handle(
+    config: "BrokerConfig",
+    metadata: "MetadataView",
+    slices: "Slices",
+    request: DescribeTopicPartitionsRequest,
+    context: RequestContext,
+) -> DescribeTopicPartitionsResponse:
     """No topics ask for all. The cursor of one answer is where the next begins."""
-    return await context.broker.slices.run(_answer(request, context))
+    return await slices.run(_answer(config, metadata, request, context))
 
 
-def _answer(request: DescribeTopicPartitionsRequest, context: RequestContext) -> Steps[DescribeTopicPartitionsResponse]:
-    image = context.broker.metadata.image
+def _answer(
+    config: "BrokerConfig", metadata: "MetadataView", request: DescribeTopicPartitionsRequest, context: RequestContext
+) -> Steps[DescribeTopicPartitionsResponse]:
+    image = metadata.image
     cursor = request.cursor
     first_name = "" if cursor is None else cursor.topic_name
     asked = [topic.name for topic in request.topics]
@@ -40,7 +55,7 @@ def _answer(request: DescribeTopicPartitionsRequest, context: RequestContext) ->
     except InvalidRequest as refused:
         return DescribeTopicPartitionsResponse(topics=[_missing(name, refused.code) for name in asked])
 
-    room = max(1, min(context.broker.config.max_request_partition_size_limit, request.response_partition_limit))
+    room = max(1, min(config.max_request_partition_size_limit, request.response_partition_limit))
     topics: list[DescribeTopicPartitionsResponseTopic] = []
     following: Cursor | None = None
     for name in names:
@@ -50,7 +65,7 @@ def _answer(request: DescribeTopicPartitionsRequest, context: RequestContext) ->
             break
         topic = image.topics.get(TopicName(name))
         if topic is None:
-            reason = _why_missing(name) if context.broker.metadata.is_known else ErrorCode.LEADER_NOT_AVAILABLE
+            reason = _why_missing(name) if metadata.is_known else ErrorCode.LEADER_NOT_AVAILABLE
             topics.append(_missing(name, reason, ALL_TOPIC_OPERATIONS))
             continue
         start = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0

@@ -1,7 +1,7 @@
 """DescribeTransactions (v0): state, producer, timeout and partitions of transactions (KIP-664)."""
 
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.errors import OttlaError
 from ottla.protocol.messages.describe_transactions import (
@@ -12,22 +12,33 @@ from ottla.protocol.messages.describe_transactions import (
 )
 from ottla.server.context import RequestContext
 
+if TYPE_CHECKING:
+    from ottla.coordinators.transaction_coordinator import TransactionCoordinator
+    from ottla.slices import Slices
+
 NOTHING: Final = 0
 """What Kafka fills in where there is an error instead."""
 
 
-async def handle(request: DescribeTransactionsRequest, context: RequestContext) -> DescribeTransactionsResponse:
+async def handle(
+    transactions: "TransactionCoordinator",
+    slices: "Slices",
+    request: DescribeTransactionsRequest,
+    context: RequestContext,
+) -> DescribeTransactionsResponse:
     """Each id on its own."""
     return DescribeTransactionsResponse(
-        transaction_states=await context.broker.slices.each(
-            partial(_describe, context=context), request.transactional_ids
+        transaction_states=await slices.each(
+            partial(_describe, transactions, context=context), request.transactional_ids
         )
     )
 
 
-async def _describe(transactional_id: str, context: RequestContext) -> TransactionState:
+async def _describe(
+    transactions: "TransactionCoordinator", transactional_id: str, context: RequestContext
+) -> TransactionState:
     try:
-        found = await context.broker.transactions.describe(transactional_id)
+        found = await transactions.describe(transactional_id)
     except OttlaError as error:
         return TransactionState(
             error_code=error.code,

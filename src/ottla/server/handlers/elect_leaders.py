@@ -1,6 +1,6 @@
 """ElectLeaders (v0-v2): have partitions led by their preferred replica, or uncleanly by any that is alive (KIP-460)."""
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.cluster.controller import ElectionType
 from ottla.errors import ErrorCode
@@ -13,12 +13,17 @@ from ottla.protocol.messages.elect_leaders import (
 )
 from ottla.server.context import RequestContext
 
+if TYPE_CHECKING:
+    from ottla.metadata.view import MetadataView
+    from ottla.slices import Slices
+
 ELECTION_TYPES: Final = {int(election): election for election in ElectionType}
 
 
-async def handle(request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
+async def handle(
+    metadata: "MetadataView", slices: "Slices", request: ElectLeadersRequest, context: RequestContext
+) -> ElectLeadersResponse:
     """Null asks for all partitions; then those that need no election are not mentioned."""
-    metadata = context.broker.metadata
     asked_for_all = request.topic_partitions is None
     asked = (
         [(topic.name, range(len(topic.partitions))) for topic in metadata.image.topics.values()]
@@ -41,7 +46,7 @@ async def handle(request: ElectLeadersRequest, context: RequestContext) -> Elect
                 for name, numbers in asked
             ],
         )
-    pause = context.broker.slices.pause
+    pause = slices.pause
     wanted: list[TopicPartition] = []
     for name, numbers in asked:
         for number in numbers:

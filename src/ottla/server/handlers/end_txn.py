@@ -6,7 +6,7 @@ Deviation: late requests of versions before that are kept out of later transacti
 """
 
 from collections.abc import Awaitable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.errors import ErrorCode, OttlaError
 from ottla.ids import ProducerIdAndEpoch
@@ -16,21 +16,36 @@ from ottla.server.producer_connections import To
 from ottla.server.producer_errors import fenced_error
 from ottla.transactions.events import Granted
 
+if TYPE_CHECKING:
+    from ottla.coordinators.transaction_coordinator import TransactionCoordinator
+    from ottla.server.producer_connections import ProducerConnections
+
 FENCED_SINCE: Final = 2
 EPOCH_PER_TRANSACTION_SINCE: Final = 5
 
 
-def handle(request: EndTxnRequest, context: RequestContext) -> Awaitable[EndTxnResponse]:
+def handle(
+    producer_connections: "ProducerConnections",
+    transactions: "TransactionCoordinator",
+    request: EndTxnRequest,
+    context: RequestContext,
+) -> Awaitable[EndTxnResponse]:
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     if context.api_version < EPOCH_PER_TRANSACTION_SINCE:
-        context.broker.producer_connections.refuse_late(To.TRANSACTION_COORDINATOR, producer, context.connection_id)
-    return _end(request, producer, context)
+        producer_connections.refuse_late(To.TRANSACTION_COORDINATOR, producer, context.connection_id)
+    return _end(producer_connections, transactions, request, producer, context)
 
 
-async def _end(request: EndTxnRequest, producer: ProducerIdAndEpoch, context: RequestContext) -> EndTxnResponse:
+async def _end(
+    producer_connections: "ProducerConnections",
+    transactions: "TransactionCoordinator",
+    request: EndTxnRequest,
+    producer: ProducerIdAndEpoch,
+    context: RequestContext,
+) -> EndTxnResponse:
     version = context.api_version
     try:
-        granted = await context.broker.transactions.end_transaction(
+        granted = await transactions.end_transaction(
             request.transactional_id,
             producer,
             committed=request.committed,
@@ -39,7 +54,7 @@ async def _end(request: EndTxnRequest, producer: ProducerIdAndEpoch, context: Re
     except OttlaError as error:
         granted = Granted(error.code)
     if granted.error is ErrorCode.NONE and version < EPOCH_PER_TRANSACTION_SINCE:
-        context.broker.producer_connections.accepted(To.TRANSACTION_COORDINATOR, producer, context.connection_id)
+        producer_connections.accepted(To.TRANSACTION_COORDINATOR, producer, context.connection_id)
     return EndTxnResponse(
         error_code=fenced_error(granted.error, version >= FENCED_SINCE),
         producer_id=granted.producer_id,

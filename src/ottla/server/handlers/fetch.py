@@ -15,7 +15,7 @@ from ottla.errors import ErrorCode
 from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
 from ottla.replication.delayed import DelayedFetch
 from ottla.server.context import Deferred, RequestContext
-from ottla.server.fetch_attempt import MANY, READ_COMMITTED, FetchAttempt, mark_of
+from ottla.server.fetch_attempt import MANY, READ_COMMITTED, FetchAttempt, Parts, mark_of
 from ottla.server.fetch_sessions import FetchSession
 from ottla.server.shared_answers import Place, place_of
 from ottla.slices import run_at_once
@@ -34,15 +34,14 @@ SEVERAL: Final = 50
 """Partitions; of fetches of more, a connection has one waiting at a time."""
 
 
-def handle(request: FetchRequest, context: RequestContext) -> "_Answer | Coroutine[Any, Any, _Answer]":
+def handle(parts: Parts, request: FetchRequest, context: RequestContext) -> "_Answer | Coroutine[Any, Any, _Answer]":
     """Answer at once if there is enough or anything is wrong; park otherwise."""
-    services = context.broker
-    opened = services.fetch_sessions.open(request, context.api_version, services.loop.time())
+    opened = parts.fetch_sessions.open(request, context.api_version, parts.loop.time())
     if isinstance(opened, ErrorCode):
         return FetchResponse(error_code=opened, responses=[])
     session, incremental = opened
     request.topics = []  # the session has what it needs of them, and a fetch may wait for long
-    fetch = _Fetch(request, context, session, incremental)
+    fetch = _Fetch(parts, request, context, session, incremental)
     if len(session.targets) <= MANY:
         return fetch.start()
     context.is_large = True  # its answer may be, however little of the session the request mentions
@@ -62,6 +61,7 @@ class _Fetch:
         "_is_quiet",
         "_min_bytes",
         "_parked",
+        "_parts",
         "_request",
         "_roles_when_parked",
         "_session",
@@ -70,8 +70,9 @@ class _Fetch:
     )
 
     def __init__(
-        self, request: FetchRequest, context: RequestContext, session: FetchSession, incremental: bool
+        self, parts: Parts, request: FetchRequest, context: RequestContext, session: FetchSession, incremental: bool
     ) -> None:
+        self._parts = parts
         self._request = request
         self._context = context
         self._session = session
@@ -82,7 +83,7 @@ class _Fetch:
         self._roles_when_parked: list[int] = []
         """What this broker was to the partitions it waits for: when that changes, it is answered."""
         self._deferred: Deferred[FetchResponse] = Deferred()
-        self._min_bytes = min(request.min_bytes, request.max_bytes, context.broker.config.fetch_max_bytes)
+        self._min_bytes = min(request.min_bytes, request.max_bytes, parts.config.fetch_max_bytes)
         self._answering: asyncio.Task[None] | None = None
         """Held so that it is not collected."""
         self._parked: list[Partition] = []
@@ -105,7 +106,7 @@ class _Fetch:
 
     async def start_in_slices(self) -> "_Answer":
         """As `start`, of many partitions; what moves while the others are looked at must not be missed."""
-        slices = self._context.broker.slices
+        slices = self._parts.slices
         looks, is_settled = 0, False
         while not is_settled:
             attempt = self._attempt(first=looks == 0)
@@ -123,7 +124,7 @@ class _Fetch:
         return await slices.run(attempt.response())
 
     def _attempt(self, *, first: bool = False) -> FetchAttempt:
-        return FetchAttempt(self._request, self._context, self._session, self._incremental, first=first)
+        return FetchAttempt(self._parts, self._request, self._context, self._session, self._incremental, first=first)
 
     def _is_enough(self, attempt: FetchAttempt) -> bool:
         return (
@@ -141,7 +142,7 @@ class _Fetch:
             self._shared_place = place_of(self._request, self._session, self._context.api_version)
         wait_s = self._request.max_wait_ms / 1000
         if attempt.owes_visibility:
-            self._ends_at = self._context.broker.loop.time() + wait_s
+            self._ends_at = self._parts.loop.time() + wait_s
             wait_s = max(wait_s, LONGEST_SYNC_S)
         if self._min_bytes > 1:
             self._appended_when_parked = self._appended() - attempt.total_bytes
@@ -151,8 +152,8 @@ class _Fetch:
         delayed = DelayedFetch(
             [partition.follower_waiters if is_follower else partition.fetch_waiters for partition in self._parked],
             wait_s,
-            self._context.broker.replicas.timeouts,
-            self._context.broker.replicas.parked_fetches,
+            self._parts.replicas.timeouts,
+            self._parts.replicas.parked_fetches,
             self._retry,
         )
         self._deferred.on_abandoned = delayed.cancel
@@ -175,7 +176,7 @@ class _Fetch:
             return True
         self._is_quiet = False
         if self._shared_place is not None:
-            shared = self._context.broker.shared_answers.get(self._shared_place, self._parked[0])
+            shared = self._parts.shared_answers.get(self._shared_place, self._parked[0])
             if shared is not None:
                 self._deferred.complete(shared.response(self._session))
                 return True
@@ -184,7 +185,7 @@ class _Fetch:
             last = True
         if (
             self._ends_at is not None
-            and self._context.broker.loop.time() >= self._ends_at
+            and self._parts.loop.time() >= self._ends_at
             and not any(partition.owes_visibility for partition in self._parked)
         ):
             last = True  # its time was up, but for what had been acknowledged
@@ -194,7 +195,7 @@ class _Fetch:
         if not last and self._request.isolation_level == READ_COMMITTED and self._stable() == self._stable_when_parked:
             return False  # what has been committed lies behind an open transaction
         if len(self._session.targets) > MANY:
-            self._answering = self._context.broker.loop.create_task(self._answer_in_slices())
+            self._answering = self._parts.loop.create_task(self._answer_in_slices())
             return True
         try:
             attempt = self._attempt()
@@ -214,13 +215,13 @@ class _Fetch:
         """The response, which those that wait at the same place get, too."""
         response = run_at_once(attempt.response())
         if self._shared_place is not None and attempt.may_be_shared and attempt.total_bytes >= self._min_bytes:
-            context = self._context
-            context.broker.shared_answers.put(self._shared_place, self._parked[0], response, context.api_version)
+            version = self._context.api_version
+            self._parts.shared_answers.put(self._shared_place, self._parked[0], response, version)
         return response
 
     async def _answer_in_slices(self) -> None:
         """Answer with what there is now, of many partitions: enough has come, or time is up."""
-        slices = self._context.broker.slices
+        slices = self._parts.slices
         try:
             attempt = self._attempt()
             await slices.run(attempt.look())
@@ -239,6 +240,6 @@ class _Fetch:
         def answer(failure: Exception | None) -> None:
             self._deferred.complete(run_at_once(attempt.response()) if failure is None else failure)
 
-        self._deferred.on_abandoned = self._context.broker.cold_fetches.run(
+        self._deferred.on_abandoned = self._parts.cold_fetches.run(
             self._context.connection_id, attempt.read_cold, answer
         )

@@ -3,8 +3,9 @@
 The coordinator's topic is made when it is first needed.
 """
 
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.coordinators.coordinator import Coordinator as CoordinatorOfBroker
 from ottla.coordinators.share_coordinator import coordinator_key
@@ -15,6 +16,13 @@ from ottla.protocol.messages.find_coordinator import Coordinator, FindCoordinato
 from ottla.server.context import RequestContext
 from ottla.server.endpoints import address_of
 
+if TYPE_CHECKING:
+    from ottla.coordinators.group_coordinator import GroupCoordinator
+    from ottla.coordinators.share_coordinator import ShareCoordinator
+    from ottla.coordinators.transaction_coordinator import TransactionCoordinator
+    from ottla.metadata.view import MetadataView
+    from ottla.slices import Slices
+
 GROUP: Final = 0
 TRANSACTION: Final = 1
 SHARE: Final = 2
@@ -22,12 +30,23 @@ SEVERAL_SINCE: Final = 4
 SHARE_SINCE: Final = 6
 
 
-async def handle(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of the broker that this handler uses."""
+
+    metadata: "MetadataView"
+    groups: "GroupCoordinator"
+    transactions: "TransactionCoordinator"
+    share_state: "ShareCoordinator"
+    slices: "Slices"
+
+
+async def handle(parts: Parts, request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
     if context.api_version >= SEVERAL_SINCE:
-        find = partial(_find, key_type=request.key_type, context=context)
-        found = await context.broker.slices.each(find, request.coordinator_keys)
+        find = partial(_find, parts, key_type=request.key_type, context=context)
+        found = await parts.slices.each(find, request.coordinator_keys)
         return FindCoordinatorResponse(coordinators=found)
-    only = await _find(request.key, request.key_type, context)
+    only = await _find(parts, request.key, request.key_type, context)
     return FindCoordinatorResponse(
         error_code=only.error_code,
         error_message=only.error_message,
@@ -37,24 +56,25 @@ async def handle(request: FindCoordinatorRequest, context: RequestContext) -> Fi
     )
 
 
-async def _find(key: str, key_type: int, context: RequestContext) -> Coordinator:
+async def _find(parts: Parts, key: str, key_type: int, context: RequestContext) -> Coordinator:
     try:
-        return await _find_leader(key, *_coordinated(key, key_type, context), context)
+        return await _find_leader(parts, key, *_coordinated(parts, key, key_type, context), context)
     except OttlaError as error:
         return Coordinator(
             key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=str(error) or None
         )
 
 
-def _coordinated(key: str, key_type: int, context: RequestContext) -> tuple[str, CoordinatorOfBroker[Any, Any]]:
+def _coordinated(
+    parts: Parts, key: str, key_type: int, context: RequestContext
+) -> tuple[str, CoordinatorOfBroker[Any, Any]]:
     """The key to hash, and the coordinator of this broker for it."""
-    broker = context.broker
     if key_type == GROUP:
-        return key, broker.groups
+        return key, parts.groups
     if key_type == TRANSACTION:
-        return key, broker.transactions
+        return key, parts.transactions
     if key_type == SHARE and context.api_version >= SHARE_SINCE:
-        return _share_partition(key), broker.share_state
+        return _share_partition(key), parts.share_state
     raise InvalidRequest(
         f"there are no coordinators of key type {key_type} in this version; "
         "0 is for groups, 1 for transactional ids, 2 (since version 6) for share partitions"
@@ -73,9 +93,9 @@ def _share_partition(key: str) -> str:
 
 
 async def _find_leader(
-    key: str, hashed: str, coordinator: CoordinatorOfBroker[Any, Any], context: RequestContext
+    parts: Parts, key: str, hashed: str, coordinator: CoordinatorOfBroker[Any, Any], context: RequestContext
 ) -> Coordinator:
-    metadata, topic = context.broker.metadata, coordinator.topic
+    metadata, topic = parts.metadata, coordinator.topic
     if not metadata.is_known:
         raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "no controller has spoken to this broker yet")
     where = TopicPartition(topic.name, topic.partition_for(hashed))

@@ -1,5 +1,7 @@
 """GetTelemetrySubscriptions (v0): which metrics a client is to send, and how often (KIP-714)."""
 
+from typing import TYPE_CHECKING
+
 from ottla.errors import ApiError
 from ottla.protocol.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
@@ -10,18 +12,23 @@ from ottla.records.batch import Compression
 from ottla.server.context import RequestContext
 from ottla.server.telemetry_clients import client_of
 
+if TYPE_CHECKING:
+    from ottla.clock import Clock
+    from ottla.server.telemetry import Telemetry
+
 ACCEPTED = [Compression.ZSTD, Compression.LZ4, Compression.GZIP, Compression.SNAPPY]
 """In the order in which they are preferred, which is Kafka's."""
 
 
-def handle(request: GetTelemetrySubscriptionsRequest, context: RequestContext) -> GetTelemetrySubscriptionsResponse:
+def handle(
+    clock: "Clock", telemetry: "Telemetry", request: GetTelemetrySubscriptionsRequest, context: RequestContext
+) -> GetTelemetrySubscriptionsResponse:
     """A client that has no id yet gets one."""
-    telemetry = context.broker.telemetry
     instance_id = request.client_instance_id
     if instance_id == NULL_UUID:
         instance_id = telemetry.new_id()
     try:
-        instance = telemetry.subscribe(client_of(instance_id, context), context.broker.clock.now_ms())
+        instance = telemetry.subscribe(client_of(telemetry, instance_id, context), clock.now_ms())
     except ApiError as refused:
         return GetTelemetrySubscriptionsResponse(
             error_code=refused.code,

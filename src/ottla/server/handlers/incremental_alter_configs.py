@@ -6,13 +6,15 @@ from ottla.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from ottla.server.config_changes import AskedChange, change_configs
+from ottla.server.config_changes import AskedChange, Parts, change_configs
 from ottla.server.context import RequestContext
 
 OPERATIONS = {int(operation): operation for operation in ConfigOperation}
 
 
-async def handle(request: IncrementalAlterConfigsRequest, context: RequestContext) -> IncrementalAlterConfigsResponse:
+async def handle(
+    parts: Parts, request: IncrementalAlterConfigsRequest, context: RequestContext
+) -> IncrementalAlterConfigsResponse:
     """Each resource on its own; one that is there twice is refused."""
     asked = [
         AskedChange(
@@ -22,7 +24,7 @@ async def handle(request: IncrementalAlterConfigsRequest, context: RequestContex
         )
         for resource in request.resources
     ]
-    answers = await change_configs(asked, replace=False, validate_only=request.validate_only, broker=context.broker)
+    answers = await change_configs(parts, asked, replace=False, validate_only=request.validate_only)
     responses: list[AlterConfigsResourceResponse] = []
     for change, refused in zip(asked, answers, strict=True):
         response = AlterConfigsResourceResponse(resource_type=change.resource_type, resource_name=change.name)

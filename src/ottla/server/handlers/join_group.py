@@ -5,7 +5,7 @@ response
 cannot tell it to skip that (KIP-814).
 """
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.errors import OttlaError
 from ottla.groups.events import Assignor, Join, Joined
@@ -17,13 +17,16 @@ from ottla.protocol.messages.join_group import (
 )
 from ottla.server.context import RequestContext
 
+if TYPE_CHECKING:
+    from ottla.coordinators.group_coordinator import GroupCoordinator
+
 REBALANCE_TIMEOUT_SINCE: Final = 1
 MEMBER_ID_REQUIRED_SINCE: Final = 4
 NULL_PROTOCOL_NAME_SINCE: Final = 7
 SKIP_ASSIGNMENT_SINCE: Final = 9
 
 
-async def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
+async def handle(groups: "GroupCoordinator", request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
     version = context.api_version
     has_rebalance_timeout = version >= REBALANCE_TIMEOUT_SINCE and request.rebalance_timeout_ms >= 0
     event = Join(
@@ -41,7 +44,7 @@ async def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGrou
         may_skip_assignment=version >= SKIP_ASSIGNMENT_SINCE,
     )
     try:
-        joined = await context.broker.groups.join(event)
+        joined = await groups.join(event)
     except OttlaError as error:
         joined = Joined(error.code, event.member_id)
     no_protocol = None if version >= NULL_PROTOCOL_NAME_SINCE else ""

@@ -1,6 +1,6 @@
 """LeaveGroup (v0-v5): members leave a classic group; one before v3, several since (KIP-345)."""
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.errors import ErrorCode
 from ottla.groups.events import Leave, LeavingMember
@@ -8,10 +8,13 @@ from ottla.ids import GroupId, InstanceId, MemberId
 from ottla.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 from ottla.server.context import RequestContext
 
+if TYPE_CHECKING:
+    from ottla.coordinators.group_coordinator import GroupCoordinator
+
 SEVERAL_SINCE: Final = 3
 
 
-async def handle(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
+async def handle(groups: "GroupCoordinator", request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
     alone = context.api_version < SEVERAL_SINCE
     if alone:
         leaving: tuple[LeavingMember, ...] = (LeavingMember(MemberId(request.member_id)),)
@@ -24,7 +27,7 @@ async def handle(request: LeaveGroupRequest, context: RequestContext) -> LeaveGr
             )
             for member in request.members
         )
-    left = await context.broker.groups.leave(Leave(GroupId(request.group_id), leaving))
+    left = await groups.leave(Leave(GroupId(request.group_id), leaving))
     return LeaveGroupResponse(
         error_code=left.errors[0] if alone else ErrorCode.NONE,
         members=[]

@@ -3,7 +3,7 @@
 Version 0 asks for subscriptions to clients' metrics alone. Listed are those, and the groups, that have settings.
 """
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.cluster.image import ResourceType
 from ottla.errors import ErrorCode
@@ -14,11 +14,16 @@ from ottla.protocol.messages.list_config_resources import (
 )
 from ottla.server.context import RequestContext
 
+if TYPE_CHECKING:
+    from ottla.metadata.view import MetadataView
+
 TYPES_SINCE: Final = 1
 KNOWN: Final = frozenset(ResourceType) - {ResourceType.UNKNOWN}
 
 
-def handle(request: ListConfigResourcesRequest, context: RequestContext) -> ListConfigResourcesResponse:
+def handle(
+    metadata: "MetadataView", request: ListConfigResourcesRequest, context: RequestContext
+) -> ListConfigResourcesResponse:
     """No types ask for all; an unknown one is refused with UNSUPPORTED_VERSION, as in Kafka."""
     if context.api_version < TYPES_SINCE:
         wanted: set[int] = {ResourceType.CLIENT_METRICS}
@@ -26,7 +31,7 @@ def handle(request: ListConfigResourcesRequest, context: RequestContext) -> List
         wanted = set(request.resource_types) or set(KNOWN)
     if wanted - KNOWN:
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=[])
-    image = context.broker.metadata.image
+    image = metadata.image
     names: dict[ResourceType, list[str]] = {
         ResourceType.GROUP: [name for kind, name in image.configs if kind is ResourceType.GROUP],
         ResourceType.CLIENT_METRICS: [name for kind, name in image.configs if kind is ResourceType.CLIENT_METRICS],

@@ -25,8 +25,12 @@ from ottla.server.context import RequestContext
 from ottla.slices import Steps
 
 if TYPE_CHECKING:
+    import asyncio
+
     from ottla.log.time_lookup import FoundOffset
+    from ottla.replication.manager import ReplicaManager
     from ottla.replication.partition import Partition
+    from ottla.slices import Slices
 
 CONSUMER: Final = -1
 ANY_REPLICA: Final = -2
@@ -55,7 +59,11 @@ Searched = dict[tuple[str, int], "FoundOffset | OttlaError | None"]
 
 
 def handle(
-    request: ListOffsetsRequest, context: RequestContext
+    loop: "asyncio.AbstractEventLoop",
+    replicas: "ReplicaManager",
+    slices: "Slices",
+    request: ListOffsetsRequest,
+    context: RequestContext,
 ) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
     """Each partition on its own; one that is asked for twice is refused, as in Kafka.
 
@@ -66,7 +74,7 @@ def handle(
     searches: list[tuple[Partition, int]] = []
     for topic in request.topics:
         for wanted in topic.partitions:
-            partition = context.broker.replicas.find(topic.name, wanted.partition_index)
+            partition = replicas.find(topic.name, wanted.partition_index)
             if partition is None or request.replica_id >= 0:
                 continue
             if request.replica_id == CONSUMER and not partition.leading:
@@ -76,8 +84,8 @@ def handle(
             if wanted.timestamp >= 0 or wanted.timestamp == MAX_TIMESTAMP:
                 searches.append((partition, wanted.timestamp))
     if unknown or searches:
-        return _answer_later(unknown, searches, request, context)
-    return context.broker.slices.start(_answer(request, context, {}))
+        return _answer_later(loop, replicas, slices, unknown, searches, request, context)
+    return slices.start(_answer(replicas, request, context, {}))
 
 
 def _needs_end(request: ListOffsetsRequest, wanted: ListOffsetsPartition) -> bool:
@@ -85,23 +93,25 @@ def _needs_end(request: ListOffsetsRequest, wanted: ListOffsetsPartition) -> boo
 
 
 async def _answer_later(
+    loop: "asyncio.AbstractEventLoop",
+    replicas: "ReplicaManager",
+    slices: "Slices",
     unknown: "list[Partition]",
     searches: "list[tuple[Partition, int]]",
     request: ListOffsetsRequest,
     context: RequestContext,
 ) -> ListOffsetsResponse:
     if unknown:
-        await _until_known(unknown, context)
-    broker = context.broker
-    threads = broker.replicas.threads.searches
-    searched = await broker.loop.run_in_executor(threads, _search, searches) if searches else {}
-    return await context.broker.slices.run(_answer(request, context, searched))
+        await _until_known(loop, unknown, context)
+    threads = replicas.threads.searches
+    searched = await loop.run_in_executor(threads, _search, searches) if searches else {}
+    return await slices.run(_answer(replicas, request, context, searched))
 
 
-async def _until_known(unknown: "list[Partition]", context: RequestContext) -> None:
+async def _until_known(loop: "asyncio.AbstractEventLoop", unknown: "list[Partition]", context: RequestContext) -> None:
     waiting = []
     for partition in unknown:
-        waiter = FutureCommit(context.broker.loop)
+        waiter = FutureCommit(loop)
         if partition.has_reached_epoch_start:
             partition.when_visible(waiter)
         else:
@@ -126,7 +136,9 @@ def _search(searches: "list[tuple[Partition, int]]") -> Searched:
     return searched
 
 
-def _answer(request: ListOffsetsRequest, context: RequestContext, searched: Searched) -> Steps[ListOffsetsResponse]:
+def _answer(
+    replicas: "ReplicaManager", request: ListOffsetsRequest, context: RequestContext, searched: Searched
+) -> Steps[ListOffsetsResponse]:
     asked = Counter((topic.name, part.partition_index) for topic in request.topics for part in topic.partitions)
     version = context.api_version
     topics = []
@@ -138,7 +150,7 @@ def _answer(request: ListOffsetsRequest, context: RequestContext, searched: Sear
                 if asked[topic.name, wanted.partition_index] > 1:
                     answer.error_code = ErrorCode.INVALID_REQUEST
                 else:
-                    partition = context.broker.replicas.for_fetch(
+                    partition = replicas.for_fetch(
                         topic.name,
                         wanted.partition_index,
                         wanted.current_leader_epoch,

@@ -1,5 +1,7 @@
 """ListPartitionReassignments (v0): which partitions are being moved, and how (KIP-455)."""
 
+from typing import TYPE_CHECKING
+
 from ottla.ids import TopicName
 from ottla.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -9,11 +11,19 @@ from ottla.protocol.messages.list_partition_reassignments import (
 )
 from ottla.server.context import RequestContext
 
+if TYPE_CHECKING:
+    from ottla.metadata.view import MetadataView
+    from ottla.server.membership import Membership
 
-def handle(request: ListPartitionReassignmentsRequest, context: RequestContext) -> ListPartitionReassignmentsResponse:
+
+def handle(
+    metadata: "MetadataView",
+    cluster: "Membership | None",
+    request: ListPartitionReassignmentsRequest,
+    context: RequestContext,
+) -> ListPartitionReassignmentsResponse:
     """Null asks for all; what is not being moved is not mentioned. Raises NOT_CONTROLLER."""
-    membership = context.broker.cluster
-    image = context.broker.metadata.image if membership is None else membership.active_controller().image
+    image = metadata.image if cluster is None else cluster.active_controller().image
     asked = (
         dict.fromkeys(image.topics)
         if request.topics is None

@@ -1,6 +1,8 @@
 """ListTransactions (v0-v2): the transactional ids that this broker coordinates (KIP-664), by state, producer, how long
 their transaction has taken (KIP-994) and a pattern for the id (KIP-1152)."""
 
+from typing import TYPE_CHECKING
+
 from ottla.coordinators.transaction_coordinator import unknown_states
 from ottla.errors import OttlaError
 from ottla.protocol.messages.list_transactions import (
@@ -10,10 +12,15 @@ from ottla.protocol.messages.list_transactions import (
 )
 from ottla.server.context import RequestContext
 
+if TYPE_CHECKING:
+    from ottla.coordinators.transaction_coordinator import TransactionCoordinator
 
-async def handle(request: ListTransactionsRequest, context: RequestContext) -> ListTransactionsResponse:
+
+async def handle(
+    transactions: "TransactionCoordinator", request: ListTransactionsRequest, context: RequestContext
+) -> ListTransactionsResponse:
     try:
-        listings = await context.broker.transactions.list_transactions(
+        listings = await transactions.list_transactions(
             states=request.state_filters,
             producer_ids=request.producer_id_filters,
             longer_than_ms=request.duration_filter,

@@ -9,7 +9,8 @@ clients ask another broker, or this one again. Upon an answer without brokers li
 """
 
 from collections.abc import Coroutine, Iterator, Mapping
-from typing import Any, Final, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import UUID
 
 from ottla.cluster.controller import CLUSTER_METADATA_TOPIC, check_topic_name
@@ -35,6 +36,11 @@ from ottla.server.endpoints import address_of
 from ottla.server.metadata_topics import describe
 from ottla.slices import Steps
 
+if TYPE_CHECKING:
+    from ottla.metadata.view import MetadataView
+    from ottla.server.metadata_topics import MetadataTopics
+    from ottla.slices import Slices
+
 NULL_ASKS_FOR_ALL_SINCE: Final = 1
 IDS_IN_REQUESTS_SINCE: Final = 12
 
@@ -47,46 +53,55 @@ NEVER_CREATED: Final = frozenset((TRANSACTION_STATE_TOPIC, SHARE_GROUP_STATE_TOP
 """Topics that only their coordinators create, with settings of their own, or that are no topics at all."""
 
 
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of the broker that this handler uses."""
+
+    metadata: "MetadataView"
+    metadata_topics: "MetadataTopics"
+    slices: "Slices"
+
+
 def handle(
-    request: MetadataRequest, context: RequestContext
+    parts: Parts, request: MetadataRequest, context: RequestContext
 ) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
     """Answered at once, unless a topic has to be created first."""
-    metadata = context.broker.metadata
+    metadata = parts.metadata
     asked = request.topics
     if not metadata.is_known:
-        return _once_known(request, context)
+        return _once_known(parts, request, context)
     if asked is None or (not asked and context.api_version < NULL_ASKS_FOR_ALL_SINCE):
-        return context.broker.slices.start(_all_topics(request, context))
+        return parts.slices.start(_all_topics(parts, request, context))
     by_id = any(topic.topic_id != NULL_UUID for topic in asked)
     if by_id and context.api_version < IDS_IN_REQUESTS_SINCE:
         return _refuse(request)
     if any(topic.name is None and topic.topic_id == NULL_UUID for topic in asked):
         return _refuse(request)
     if by_id:
-        return context.broker.slices.start(_asked_for_by_id(request, context))
+        return parts.slices.start(_asked_for_by_id(parts, request, context))
     missing = [
         TopicName(topic.name)
         for topic in asked
         if topic.name is not None and topic.name not in metadata.image.topics and topic.name not in NEVER_CREATED
     ]
     if missing and request.allow_auto_topic_creation and metadata.config.auto_create_topics_enable:
-        return _create_and_respond(request, context, missing)
-    return context.broker.slices.start(_asked_for(request, context, {}))
+        return _create_and_respond(parts, request, context, missing)
+    return parts.slices.start(_asked_for(parts, request, context, {}))
 
 
 _OF_POLICIES: Final = frozenset({ErrorCode.POLICY_VIOLATION, ErrorCode.UNKNOWN_SERVER_ERROR})
 """Refusals to create a topic that are answered as an unknown topic, as in Kafka: clients expect no other code here."""
 
 
-async def until_known(context: RequestContext) -> None:
+async def until_known(metadata: "MetadataView") -> None:
     """Wait until the metadata are those of the cluster. Raises `NotLeader` if no controller sends them."""
-    if not await context.broker.metadata.until_known(KNOWN_WITHIN_S):
+    if not await metadata.until_known(KNOWN_WITHIN_S):
         raise NotLeader("no controller has spoken to this broker yet")
 
 
-async def _once_known(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
-    await until_known(context)
-    answer = handle(request, context)
+async def _once_known(parts: Parts, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+    await until_known(parts.metadata)
+    answer = handle(parts, request, context)
     return answer if isinstance(answer, MetadataResponse) else await answer
 
 
@@ -101,48 +116,50 @@ def _refuse(request: MetadataRequest) -> MetadataResponse:
 
 
 async def _create_and_respond(
-    request: MetadataRequest, context: RequestContext, missing: list[TopicName]
+    parts: Parts, request: MetadataRequest, context: RequestContext, missing: list[TopicName]
 ) -> MetadataResponse:
-    refused = await context.broker.metadata.ensure_topics(missing)
-    return await context.broker.slices.run(_asked_for(request, context, refused))
+    refused = await parts.metadata.ensure_topics(missing)
+    return await parts.slices.run(_asked_for(parts, request, context, refused))
 
 
-def _all_topics(request: MetadataRequest, context: RequestContext) -> Steps[MetadataResponse]:
+def _all_topics(parts: Parts, request: MetadataRequest, context: RequestContext) -> Steps[MetadataResponse]:
     answers: list[MetadataResponseTopic] = []
-    for topic in context.broker.metadata.image.topics.values():
-        answers.append(_found(topic, request, context))
+    for topic in parts.metadata.image.topics.values():
+        answers.append(_found(parts, topic, request, context))
         yield
-    return _respond(request, context, answers)
+    return _respond(parts, request, context, answers)
 
 
 def _asked_for(
-    request: MetadataRequest, context: RequestContext, refused: Mapping[TopicName, OttlaError | None]
+    parts: Parts, request: MetadataRequest, context: RequestContext, refused: Mapping[TopicName, OttlaError | None]
 ) -> Steps[MetadataResponse]:
-    image = context.broker.metadata.image
+    image = parts.metadata.image
     answers: list[MetadataResponseTopic] = []
     for name in dict.fromkeys(topic.name or "" for topic in request.topics or ()):
         yield
         topic = image.topics.get(TopicName(name))
         if topic is not None:
-            answers.append(_found(topic, request, context))
+            answers.append(_found(parts, topic, request, context))
             continue
         problem = refused.get(TopicName(name))
         code = None if problem is None or problem.code in _OF_POLICIES else problem.code
         answers.append(_missing(name, NULL_UUID, _why_missing(name) if code is None else code))
-    return _respond(request, context, answers)
+    return _respond(parts, request, context, answers)
 
 
-def _asked_for_by_id(request: MetadataRequest, context: RequestContext) -> Steps[MetadataResponse]:
+def _asked_for_by_id(parts: Parts, request: MetadataRequest, context: RequestContext) -> Steps[MetadataResponse]:
     """A request by id (the Java consumer sends empty names along) is answered for those topics only, as in Kafka."""
-    image = context.broker.metadata.image
+    image = parts.metadata.image
     answers: list[MetadataResponseTopic] = []
     for topic_id in dict.fromkeys(topic.topic_id for topic in request.topics or () if topic.topic_id != NULL_UUID):
         yield
         topic = image.topics_by_id.get(TopicId(topic_id))
         answers.append(
-            _missing(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID) if topic is None else _found(topic, request, context)
+            _missing(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
+            if topic is None
+            else _found(parts, topic, request, context)
         )
-    return _respond(request, context, answers)
+    return _respond(parts, request, context, answers)
 
 
 def _why_missing(name: str) -> ErrorCode:
@@ -154,9 +171,9 @@ def _why_missing(name: str) -> ErrorCode:
 
 
 def _respond(
-    request: MetadataRequest, context: RequestContext, topics: list[MetadataResponseTopic]
+    parts: Parts, request: MetadataRequest, context: RequestContext, topics: list[MetadataResponseTopic]
 ) -> MetadataResponse:
-    image = context.broker.metadata.image
+    image = parts.metadata.image
     response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=broker.broker_id, host=host, port=port, rack=broker.rack)
@@ -183,12 +200,12 @@ def brokers_at(image: MetadataImage, context: RequestContext) -> Iterator[tuple[
             yield broker, *address
 
 
-def _found(topic: TopicImage, request: MetadataRequest, context: RequestContext) -> MetadataResponseTopic:
+def _found(parts: Parts, topic: TopicImage, request: MetadataRequest, context: RequestContext) -> MetadataResponseTopic:
     """As it was encoded for others, unless its authorized operations are asked for."""
-    image, listener, version = context.broker.metadata.image, context.listener, context.api_version
+    image, listener, version = parts.metadata.image, context.listener, context.api_version
     if request.include_topic_authorized_operations:
         return describe(topic, image, listener, version)
-    encoded = context.broker.metadata_topics.encoded(topic, image, listener, version)
+    encoded = parts.metadata_topics.encoded(topic, image, listener, version)
     return cast("MetadataResponseTopic", encoded)  # takes its place in the list
 
 

@@ -4,7 +4,7 @@ Offsets are kept with the id of their topic whatever the version, so that a topi
 without them.
 """
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.errors import ErrorCode, OttlaError
 from ottla.groups.events import CommitOffsets, OffsetsCommitted, OffsetToCommit
@@ -17,12 +17,18 @@ from ottla.protocol.messages.offset_commit import (
 )
 from ottla.server.context import RequestContext
 
+if TYPE_CHECKING:
+    from ottla.coordinators.group_coordinator import GroupCoordinator
+    from ottla.metadata.view import MetadataView
+
 GROUP_ID_NOT_FOUND_SINCE: Final = 9
 TOPIC_IDS_SINCE: Final = 10
 
 
-async def handle(request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
-    image = context.broker.metadata.image
+async def handle(
+    metadata: "MetadataView", groups: "GroupCoordinator", request: OffsetCommitRequest, context: RequestContext
+) -> OffsetCommitResponse:
+    image = metadata.image
     by_id = context.api_version >= TOPIC_IDS_SINCE
     to_commit: list[OffsetToCommit] = []
     accepted: list[OffsetCommitResponsePartition] = []
@@ -54,14 +60,17 @@ async def handle(request: OffsetCommitRequest, context: RequestContext) -> Offse
                 )
         answers.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
     if to_commit:
-        committed = await _commit(request, context, tuple(to_commit))
+        committed = await _commit(groups, request, context, tuple(to_commit))
         for answer, outcome in zip(accepted, committed.errors, strict=True):
             answer.error_code = outcome
     return OffsetCommitResponse(topics=answers)
 
 
 async def _commit(
-    request: OffsetCommitRequest, context: RequestContext, to_commit: tuple[OffsetToCommit, ...]
+    groups: "GroupCoordinator",
+    request: OffsetCommitRequest,
+    context: RequestContext,
+    to_commit: tuple[OffsetToCommit, ...],
 ) -> OffsetsCommitted:
     event = CommitOffsets(
         group_id=GroupId(request.group_id),
@@ -73,6 +82,6 @@ async def _commit(
         knows_member_epochs=context.api_version >= GROUP_ID_NOT_FOUND_SINCE,
     )
     try:
-        return await context.broker.groups.commit_offsets(event)
+        return await groups.commit_offsets(event)
     except OttlaError as error:
         return OffsetsCommitted((error.code,) * len(to_commit))

@@ -1,5 +1,7 @@
 """OffsetDelete (v0): forget committed offsets of topics that the group does not read (KIP-496)."""
 
+from typing import TYPE_CHECKING
+
 from ottla.errors import ErrorCode
 from ottla.groups.events import DeleteOffsets, TopicPartitions
 from ottla.ids import GroupId, PartitionId, TopicName
@@ -11,9 +13,15 @@ from ottla.protocol.messages.offset_delete import (
 )
 from ottla.server.context import RequestContext
 
+if TYPE_CHECKING:
+    from ottla.coordinators.group_coordinator import GroupCoordinator
+    from ottla.metadata.view import MetadataView
 
-async def handle(request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse:
-    image = context.broker.metadata.image
+
+async def handle(
+    metadata: "MetadataView", groups: "GroupCoordinator", request: OffsetDeleteRequest, context: RequestContext
+) -> OffsetDeleteResponse:
+    image = metadata.image
     wanted: list[TopicPartitions] = []
     accepted: list[list[OffsetDeleteResponsePartition]] = []
     answers: list[OffsetDeleteResponseTopic] = []
@@ -32,7 +40,7 @@ async def handle(request: OffsetDeleteRequest, context: RequestContext) -> Offse
         accepted.append([answer for answer in partitions if not answer.error_code])
         there = tuple(PartitionId(answer.partition_index) for answer in accepted[-1])
         wanted.append(TopicPartitions(TopicName(topic.name), there))
-    deleted = await context.broker.groups.delete_offsets(DeleteOffsets(GroupId(request.group_id), tuple(wanted)))
+    deleted = await groups.delete_offsets(DeleteOffsets(GroupId(request.group_id), tuple(wanted)))
     if deleted.error:
         return OffsetDeleteResponse(error_code=deleted.error, topics=[])
     for partitions, (_, error) in zip(accepted, deleted.topics, strict=True):

@@ -4,8 +4,9 @@ Before v2 an error stands with every partition, since then with the group.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from ottla.errors import ApiError, ErrorCode, OttlaError
@@ -24,26 +25,40 @@ from ottla.protocol.messages.offset_fetch import (
 from ottla.server.context import RequestContext
 from ottla.slices import Steps
 
+if TYPE_CHECKING:
+    from ottla.coordinators.group_coordinator import GroupCoordinator
+    from ottla.metadata.view import MetadataView
+    from ottla.slices import Slices
+
 GROUP_ERROR_SINCE: Final = 2
 SEVERAL_SINCE: Final = 8
 TOPIC_IDS_SINCE: Final = 10
 PARTITIONS_PER_STEP: Final = 64
 
 
-async def handle(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of the broker that this handler uses."""
+
+    metadata: "MetadataView"
+    groups: "GroupCoordinator"
+    slices: "Slices"
+
+
+async def handle(parts: Parts, request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
     if context.api_version >= SEVERAL_SINCE:
-        fetch_group = partial(_fetch_group, require_stable=request.require_stable, context=context)
-        groups = await context.broker.slices.each(fetch_group, request.groups)
+        fetch_group = partial(_fetch_group, parts, require_stable=request.require_stable, context=context)
+        groups = await parts.slices.each(fetch_group, request.groups)
         return OffsetFetchResponse(groups=groups)
-    return await _fetch_one(request, context)
+    return await _fetch_one(parts, request, context)
 
 
-async def _fetch_one(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+async def _fetch_one(parts: Parts, request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
     wanted = None
     if request.topics is not None:
-        wanted = [_wanted(TopicName(topic.name), topic.partition_indexes, context) for topic in request.topics]
+        wanted = [_wanted(parts, TopicName(topic.name), topic.partition_indexes, context) for topic in request.topics]
     try:
-        found = await _fetch(request.group_id, wanted, request.require_stable, context)
+        found = await _fetch(parts, request.group_id, wanted, request.require_stable, context)
     except OttlaError as error:
         if context.api_version >= GROUP_ERROR_SINCE:
             return OffsetFetchResponse(error_code=error.code)
@@ -72,10 +87,10 @@ async def _fetch_one(request: OffsetFetchRequest, context: RequestContext) -> Of
 
 
 async def _fetch_group(
-    group: OffsetFetchRequestGroup, require_stable: bool, context: RequestContext
+    parts: Parts, group: OffsetFetchRequestGroup, require_stable: bool, context: RequestContext
 ) -> OffsetFetchResponseGroup:
-    slices = context.broker.slices
-    image = context.broker.metadata.image
+    slices = parts.slices
+    image = parts.metadata.image
     topics: list[OffsetFetchResponseTopics] = []
     wanted: list[TopicPartitions] | None = None if group.topics is None else []
     for topic in group.topics or ():
@@ -90,9 +105,11 @@ async def _fetch_group(
             )
             topics.append(await slices.run(_answer(TopicName(""), topic.topic_id, unknown)))
         elif wanted is not None:
-            wanted.append(_wanted(name, topic.partition_indexes, context))
+            wanted.append(_wanted(parts, name, topic.partition_indexes, context))
     try:
-        found = await _fetch(group.group_id, wanted, require_stable, context, group.member_id, group.member_epoch)
+        found = await _fetch(
+            parts, group.group_id, wanted, require_stable, context, group.member_id, group.member_epoch
+        )
     except OttlaError as error:
         return OffsetFetchResponseGroup(group_id=group.group_id, topics=[], error_code=error.code)
     for name, offsets in found:
@@ -101,13 +118,14 @@ async def _fetch_group(
     return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)
 
 
-def _wanted(name: TopicName, indexes: Sequence[int], context: RequestContext) -> TopicPartitions:
-    known = context.broker.metadata.image.topics.get(name)
+def _wanted(parts: Parts, name: TopicName, indexes: Sequence[int], context: RequestContext) -> TopicPartitions:
+    known = parts.metadata.image.topics.get(name)
     topic_id = ZERO_TOPIC_ID if known is None else known.topic_id
     return TopicPartitions(name, tuple(PartitionId(index) for index in indexes), topic_id)
 
 
 async def _fetch(
+    parts: Parts,
     group_id: str,
     wanted: Sequence[TopicPartitions] | None,
     require_stable: bool,
@@ -122,7 +140,7 @@ async def _fetch(
         None if member_id is None else MemberId(member_id),
         member_epoch,
     )
-    fetched = await context.broker.groups.fetch_offsets(event)
+    fetched = await parts.groups.fetch_offsets(event)
     if fetched.error:
         raise ApiError(fetched.error, f"{member_id} is no member of group {group_id} in epoch {member_epoch}")
     return [(topic.topic, topic.offsets) for topic in fetched.topics]

@@ -16,33 +16,39 @@ from ottla.server.context import RequestContext
 from ottla.slices import Steps
 
 if TYPE_CHECKING:
+    from ottla.replication.manager import ReplicaManager
     from ottla.replication.partition import Partition
+    from ottla.slices import Slices
 
 UNKNOWN: Final = -1
 
 
 def handle(
-    request: OffsetForLeaderEpochRequest, context: RequestContext
+    replicas: "ReplicaManager", slices: "Slices", request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> OffsetForLeaderEpochResponse | Coroutine[Any, Any, OffsetForLeaderEpochResponse]:
     """Each partition on its own; an epoch that is not known is answered with -1 and -1."""
-    return context.broker.slices.start(_answer(request, context))
+    return slices.start(_answer(replicas, request, context))
 
 
-def _answer(request: OffsetForLeaderEpochRequest, context: RequestContext) -> Steps[OffsetForLeaderEpochResponse]:
+def _answer(
+    replicas: "ReplicaManager", request: OffsetForLeaderEpochRequest, context: RequestContext
+) -> Steps[OffsetForLeaderEpochResponse]:
     response = OffsetForLeaderEpochResponse(topics=[])
     for topic in request.topics:
         result = OffsetForLeaderTopicResult(topic=topic.topic, partitions=[])
         response.topics.append(result)
         for wanted in topic.partitions:
-            result.partitions.append(_find(topic.topic, wanted, context))
+            result.partitions.append(_find(replicas, topic.topic, wanted, context))
             yield
     return response
 
 
-def _find(topic: str, wanted: OffsetForLeaderPartition, context: RequestContext) -> EpochEndOffset:
+def _find(
+    replicas: "ReplicaManager", topic: str, wanted: OffsetForLeaderPartition, context: RequestContext
+) -> EpochEndOffset:
     result = EpochEndOffset(partition=wanted.partition)
     try:
-        partition = context.broker.replicas.for_fetch(topic, wanted.partition, wanted.current_leader_epoch)
+        partition = replicas.for_fetch(topic, wanted.partition, wanted.current_leader_epoch)
         result.leader_epoch, result.end_offset = _end_of(partition, wanted.leader_epoch)
     except OttlaError as refused:
         result.error_code = refused.code

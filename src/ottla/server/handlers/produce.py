@@ -40,6 +40,7 @@ from ottla.server.framer import BadFrame
 from ottla.server.leaders import MOVED, endpoints_of, leader_of
 from ottla.server.produced_records import NO_CHECKS, RecordChecks
 from ottla.server.transactional_produce import (
+    Parts,
     handle_many,
     handle_transactional,
     has_transactional_records,
@@ -75,24 +76,28 @@ MAX_NAMED_FAULTS: Final = 4096
 NO_VERDICTS: "Final[Verdicts]" = {}
 
 
-def handle(request: ProduceRequest, context: RequestContext) -> "Answer | Coroutine[Any, Any, Answer]":
+def handle(parts: Parts, request: ProduceRequest, context: RequestContext) -> "Answer | Coroutine[Any, Any, Answer]":
     """Append everything that can be appended; each partition gets its own answer."""
     _drop_repeated(request)
-    checks = RecordChecks(request, context, by_id=context.api_version >= TOPIC_IDS_SINCE)
+    checks = RecordChecks(parts, request, by_id=context.api_version >= TOPIC_IDS_SINCE)
     if not checks.are_needed:
-        return _append_checked(request, context, NO_CHECKS)
+        return _append_checked(parts, request, context, NO_CHECKS)
     found = checks.at_once()
     if found is not None:
-        return _append_checked(request, context, found)
+        return _append_checked(parts, request, context, found)
     checks.keep()
-    return _append_later(request, context, checks, context.hold_connection())
+    return _append_later(parts, request, context, checks, context.hold_connection())
 
 
 async def _append_later(
-    request: ProduceRequest, context: RequestContext, checks: RecordChecks, release: "Callable[[], None]"
+    parts: Parts,
+    request: ProduceRequest,
+    context: RequestContext,
+    checks: RecordChecks,
+    release: "Callable[[], None]",
 ) -> "Answer":
     try:
-        answer = _append_checked(request, context, await checks.in_thread())
+        answer = _append_checked(parts, request, context, await checks.in_thread())
         if isinstance(answer, Coroutine):
             answer = await answer
     finally:
@@ -102,24 +107,24 @@ async def _append_later(
 
 
 def _append_checked(
-    request: ProduceRequest, context: RequestContext, checks: "Checks"
+    parts: Parts, request: ProduceRequest, context: RequestContext, checks: "Checks"
 ) -> "Answer | Coroutine[Any, Any, Answer]":
     if not context.is_large or sum(len(topic.partition_data) for topic in request.topic_data) <= MANY:
-        append_all = partial(_append_all, checks=checks)
+        append_all = partial(_append_all, parts, checks=checks)
         if has_transactional_records(request):
-            return handle_transactional(request, context, append_all)
+            return handle_transactional(parts, request, context, append_all)
         return append_all(request, context, NO_VERDICTS)
     keep_records(request)
-    append_many = partial(_append_many, checks=checks)
+    append_many = partial(_append_many, parts, checks=checks)
     if has_transactional_records(request):
-        return handle_many(request, context, append_many, context.hold_connection())
+        return handle_many(parts, request, context, append_many, context.hold_connection())
     return _release_after(append_many(request, context, NO_VERDICTS), context.hold_connection())
 
 
 def _append_many(
-    request: ProduceRequest, context: RequestContext, verdicts: "Verdicts", *, checks: "Checks"
+    parts: Parts, request: ProduceRequest, context: RequestContext, verdicts: "Verdicts", *, checks: "Checks"
 ) -> "Coroutine[Any, Any, Answer]":
-    return context.broker.slices.run(_append_steps(request, context, verdicts, checks=checks))
+    return parts.slices.run(_append_steps(parts, request, context, verdicts, checks=checks))
 
 
 async def _release_after(appended: "Coroutine[Any, Any, Answer]", release: "Callable[[], None]") -> "Answer":
@@ -146,13 +151,13 @@ def _drop_repeated(request: ProduceRequest) -> None:
 
 
 def _append_all(
-    request: ProduceRequest, context: RequestContext, verdicts: "Verdicts", *, checks: "Checks"
+    parts: Parts, request: ProduceRequest, context: RequestContext, verdicts: "Verdicts", *, checks: "Checks"
 ) -> "Answer":
-    return run_at_once(_append_steps(request, context, verdicts, checks=checks))
+    return run_at_once(_append_steps(parts, request, context, verdicts, checks=checks))
 
 
 def _append_steps(
-    request: ProduceRequest, context: RequestContext, verdicts: "Verdicts", *, checks: "Checks"
+    parts: Parts, request: ProduceRequest, context: RequestContext, verdicts: "Verdicts", *, checks: "Checks"
 ) -> "Steps[Answer]":
     """A partition that is waited for is registered in the step that appended: its waiters stand in the log's order."""
     acks = request.acks
@@ -162,7 +167,7 @@ def _append_steps(
     topics: list[TopicProduceResponse] = []
     response = ProduceResponse(responses=topics)
     named_faults = MAX_NAMED_FAULTS
-    replicas = context.broker.replicas
+    replicas = parts.replicas
 
     def finish(uncommitted: dict[int, ErrorCode]) -> None:
         for key, code in uncommitted.items():
@@ -170,8 +175,8 @@ def _append_steps(
             answer.error_code = code
             answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
             if code in MOVED:
-                _name_leader(answer, waiting[key].topic_partition.topic, context)
-        _name_endpoints(response, answers, context)
+                _name_leader(parts, answer, waiting[key].topic_partition.topic, context)
+        _name_endpoints(parts, response, answers, context)
         deferred.complete(response)
 
     delayed: DelayedProduce | None = None
@@ -191,11 +196,11 @@ def _append_steps(
                 if acks not in VALID_ACKS:
                     answer.error_code = ErrorCode.INVALID_REQUIRED_ACKS
                 elif name is None:
-                    is_known = context.broker.metadata.is_known
+                    is_known = parts.metadata.is_known
                     answer.error_code = ErrorCode.UNKNOWN_TOPIC_ID if is_known else ErrorCode.NOT_LEADER_OR_FOLLOWER
-                    replicas.sent_back.add(place, data.records, context.broker.loop.time())
+                    replicas.sent_back.add(place, data.records, parts.loop.time())
                 else:
-                    partition, end = _append(name, place, data, request, context, answer, verdict, checked)
+                    partition, end = _append(parts, name, place, data, request, context, answer, verdict, checked)
                     if acks == ALL_IN_SYNC:
                         if partition.high_watermark < end:
                             waiting[len(answers)] = partition
@@ -216,7 +221,7 @@ def _append_steps(
                         for record, why in error.records
                     ]
                 if error.code in MOVED and name is not None:
-                    _name_leader(answer, name, context)
+                    _name_leader(parts, answer, name, context)
                 if error.code is ErrorCode.UNKNOWN_SERVER_ERROR:
                     log.exception("produce to %s-%d failed", name, data.index)
             of_topic.append(answer)
@@ -232,7 +237,7 @@ def _append_steps(
                 )
         return None
     if delayed is None:
-        _name_endpoints(response, answers, context)
+        _name_endpoints(parts, response, answers, context)
         return response
     delayed.complete()
     return deferred
@@ -242,29 +247,27 @@ def _is_zstd(records: "Buffer") -> bool:
     return len(records) >= HEADER_SIZE and records[ATTRIBUTES_AT + 1] & COMPRESSION_MASK == Compression.ZSTD
 
 
-def _name_leader(answer: PartitionProduceResponse, topic: str, context: RequestContext) -> None:
+def _name_leader(parts: Parts, answer: PartitionProduceResponse, topic: str, context: RequestContext) -> None:
     """Name the leader in the response, so that the client need not ask for metadata first (KIP-951)."""
-    found = leader_of(topic, answer.index, context) if context.api_version >= LEADERS_NAMED_SINCE else None
+    found = leader_of(parts.metadata, topic, answer.index) if context.api_version >= LEADERS_NAMED_SINCE else None
     if found is not None:
         answer.current_leader = LeaderIdAndEpoch(leader_id=found.leader, leader_epoch=found.leader_epoch)
 
 
 def _name_endpoints(
-    response: ProduceResponse, answers: list[PartitionProduceResponse], context: RequestContext
+    parts: Parts, response: ProduceResponse, answers: list[PartitionProduceResponse], context: RequestContext
 ) -> None:
     leaders = {answer.current_leader.leader_id for answer in answers if answer.current_leader is not None}
     if leaders:
         response.node_endpoints = [
             NodeEndpoint(node_id=leader, host=host, port=port, rack=rack)
-            for leader, host, port, rack in endpoints_of(leaders, context)
+            for leader, host, port, rack in endpoints_of(parts.metadata, leaders, context)
         ]
 
 
-def _check_sent_back(
-    partition: "Partition", place: "Place", data: PartitionProduceData, context: RequestContext
-) -> None:
+def _check_sent_back(parts: Parts, partition: "Partition", place: "Place", data: PartitionProduceData) -> None:
     """Raise `NotLeader` for a batch behind one that was sent back a moment ago, and is to come again."""
-    sent_back, now = context.broker.replicas.sent_back, context.broker.loop.time()
+    sent_back, now = parts.replicas.sent_back, parts.loop.time()
     if sent_back.is_missing(place, data.records, partition.log.producer_state.producers, now):
         raise NotLeader(
             f"{partition.topic_partition} could not take the batch before this one: both are to be sent again"
@@ -272,6 +275,7 @@ def _check_sent_back(
 
 
 def _append(
+    parts: Parts,
     topic: str,
     place: "Place",
     data: PartitionProduceData,
@@ -281,15 +285,15 @@ def _append(
     verification: "Verification | None",
     checked: "CheckedBatches | OttlaError | None",
 ) -> "tuple[Partition, Offset]":
-    replicas = context.broker.replicas
+    replicas = parts.replicas
     try:
         partition = replicas.for_produce(topic, data.index, request.acks, context.client_id)
     except OttlaError as error:
         if error.code in SENT_BACK_WITH:
-            replicas.sent_back.add(place, data.records, context.broker.loop.time())
+            replicas.sent_back.add(place, data.records, parts.loop.time())
         raise
     if replicas.sent_back:
-        _check_sent_back(partition, place, data, context)
+        _check_sent_back(parts, partition, place, data)
     if data.records is None:
         raise InvalidRecord("no record batch was sent")
     if context.api_version < ZSTD_SINCE and _is_zstd(data.records):
@@ -300,14 +304,14 @@ def _append(
         info = partition.append(
             data.records,
             verification=verification,
-            require_verification=context.broker.verifier.verifies,
+            require_verification=parts.verifier.verifies,
             checked=checked,
         )
     except OutOfOrderSequence as gap:
         if replicas.holds_session():
             raise
         # what is missing here another broker may have, which leads by now: a producer would take it for lost
-        raise NotLeader(f"broker {context.broker.config.node_id} no longer leads {topic}-{data.index}") from gap
+        raise NotLeader(f"broker {parts.config.node_id} no longer leads {topic}-{data.index}") from gap
     answer.base_offset = info.first_offset
     answer.log_append_time_ms = info.log_append_time_ms
     answer.log_start_offset = info.log_start_offset

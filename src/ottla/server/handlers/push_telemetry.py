@@ -1,5 +1,8 @@
 """PushTelemetry (v0): a client's metrics (KIP-714). They are unpacked once, which refuses bombs, and kept as sent."""
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
 from ottla.errors import ErrorCode, OttlaError
 from ottla.protocol.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 from ottla.protocol.primitives import NULL_UUID
@@ -7,16 +10,33 @@ from ottla.server.context import RequestContext
 from ottla.server.telemetry import Report
 from ottla.server.telemetry_clients import client_of, unpacked
 
+if TYPE_CHECKING:
+    import asyncio
+
+    from ottla.clock import Clock
+    from ottla.replication.manager import ReplicaManager
+    from ottla.server.telemetry import Telemetry
+
 _RESERVED = frozenset({0, 1})
 
 
-async def handle(request: PushTelemetryRequest, context: RequestContext) -> PushTelemetryResponse:
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of the broker that this handler uses."""
+
+    clock: "Clock"
+    loop: "asyncio.AbstractEventLoop"
+    replicas: "ReplicaManager"
+    telemetry: "Telemetry"
+
+
+async def handle(parts: Parts, request: PushTelemetryRequest, context: RequestContext) -> PushTelemetryResponse:
     """Answers an accepted push with an empty response, a refused one with an error code."""
     if request.client_instance_id == NULL_UUID or request.client_instance_id.int in _RESERVED:
         return PushTelemetryResponse(error_code=ErrorCode.INVALID_REQUEST)
-    telemetry = context.broker.telemetry
-    now_ms = context.broker.clock.now_ms()
-    client = client_of(request.client_instance_id, context)
+    telemetry = parts.telemetry
+    now_ms = parts.clock.now_ms()
+    client = client_of(parts.telemetry, request.client_instance_id, context)
     metrics = bytes(request.metrics)  # the buffer that it lies in is used again
     try:
         instance = telemetry.accept(
@@ -31,7 +51,7 @@ async def handle(request: PushTelemetryRequest, context: RequestContext) -> Push
         return PushTelemetryResponse(error_code=refused.code)
     if metrics:
         try:
-            await unpacked(request.compression_type, metrics, context)
+            await unpacked(parts.loop, parts.replicas, parts.telemetry, request.compression_type, metrics)
         except OttlaError:
             instance.last_error = ErrorCode.INVALID_RECORD
             return PushTelemetryResponse(error_code=ErrorCode.INVALID_RECORD)

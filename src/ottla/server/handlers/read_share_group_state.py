@@ -1,5 +1,7 @@
 """ReadShareGroupState (v0): the leader of share partitions loads what is known of them (KIP-932)."""
 
+from typing import TYPE_CHECKING
+
 from ottla.errors import OttlaError
 from ottla.protocol.messages.read_share_group_state import (
     PartitionData,
@@ -13,9 +15,14 @@ from ottla.server.context import RequestContext
 from ottla.server.share_state_partitions import answer_each
 from ottla.share.state import SharePartitionKey
 
+if TYPE_CHECKING:
+    from ottla.coordinators.share_coordinator import ShareCoordinator
+    from ottla.slices import Slices
 
-async def handle(request: ReadShareGroupStateRequest, context: RequestContext) -> ReadShareGroupStateResponse:
-    share_state = context.broker.share_state
+
+async def handle(
+    share_state: "ShareCoordinator", slices: "Slices", request: ReadShareGroupStateRequest, context: RequestContext
+) -> ReadShareGroupStateResponse:
 
     async def ask(key: SharePartitionKey, asked: PartitionData) -> PartitionResult:
         state = await share_state.read(*key, asked.leader_epoch)
@@ -30,7 +37,7 @@ async def handle(request: ReadShareGroupStateRequest, context: RequestContext) -
             state_batches=batches,
         )
 
-    answers = await answer_each(context, request.group_id, request.topics, ask, _refuse)
+    answers = await answer_each(slices, context, request.group_id, request.topics, ask, _refuse)
     return ReadShareGroupStateResponse(
         results=[ReadStateResult(topic_id=topic_id, partitions=results) for topic_id, results in answers]
     )

@@ -1,5 +1,7 @@
 """ReadShareGroupStateSummary (v0-v1): where share partitions start, and how many records are finished (KIP-932)."""
 
+from typing import TYPE_CHECKING
+
 from ottla.errors import ApiError, OttlaError
 from ottla.protocol.messages.read_share_group_state_summary import (
     PartitionData,
@@ -12,11 +14,17 @@ from ottla.server.context import RequestContext
 from ottla.server.share_state_partitions import answer_each
 from ottla.share.state import SharePartitionKey
 
+if TYPE_CHECKING:
+    from ottla.coordinators.share_coordinator import ShareCoordinator
+    from ottla.slices import Slices
+
 
 async def handle(
-    request: ReadShareGroupStateSummaryRequest, context: RequestContext
+    share_state: "ShareCoordinator",
+    slices: "Slices",
+    request: ReadShareGroupStateSummaryRequest,
+    context: RequestContext,
 ) -> ReadShareGroupStateSummaryResponse:
-    share_state = context.broker.share_state
 
     async def ask(key: SharePartitionKey, asked: PartitionData) -> PartitionResult:
         summary = await share_state.summarize(key)
@@ -30,7 +38,7 @@ async def handle(
             delivery_complete_count=summary.complete_count,
         )
 
-    answers = await answer_each(context, request.group_id, request.topics, ask, _refuse)
+    answers = await answer_each(slices, context, request.group_id, request.topics, ask, _refuse)
     return ReadShareGroupStateSummaryResponse(
         results=[ReadStateSummaryResult(topic_id=topic_id, partitions=results) for topic_id, results in answers]
     )

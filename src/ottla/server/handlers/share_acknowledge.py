@@ -4,6 +4,8 @@ Source: KIP-932, KIP-1222.
 Answered once it is written. Epoch -1 ends the session, and releases what the member still holds.
 """
 
+from typing import TYPE_CHECKING
+
 from ottla.errors import ErrorCode, OttlaError
 from ottla.protocol.messages.share_acknowledge import (
     LeaderIdAndEpoch,
@@ -17,13 +19,22 @@ from ottla.server.context import Deferred, RequestContext
 from ottla.server.share_acknowledgements import SHARE_GROUPS_ARE_OFF, Acknowledging, member_key
 from ottla.server.share_group_requests import are_offered
 
+if TYPE_CHECKING:
+    import asyncio
+
+    from ottla.metadata.view import MetadataView
+    from ottla.share_partitions.led_partitions import SharePartitions
+
 
 def handle(
-    request: ShareAcknowledgeRequest, context: RequestContext
+    loop: "asyncio.AbstractEventLoop",
+    metadata: "MetadataView",
+    share_partitions: "SharePartitions",
+    request: ShareAcknowledgeRequest,
+    context: RequestContext,
 ) -> "ShareAcknowledgeResponse | Deferred[ShareAcknowledgeResponse]":
-    services = context.broker
-    sessions = services.share_partitions.sessions
-    if not are_offered(services):
+    sessions = share_partitions.sessions
+    if not are_offered(metadata):
         return _failure(ErrorCode.UNSUPPORTED_VERSION, SHARE_GROUPS_ARE_OFF)
     try:
         member = member_key(request.group_id, request.member_id)
@@ -39,10 +50,10 @@ def handle(
     def answer() -> None:
         if request.share_session_epoch == FINAL_EPOCH:
             sessions.close(member)
-        lock_ms = services.share_partitions.lock_duration_ms(member.group_id)
-        services.loop.call_soon(lambda: deferred.complete(_response(acknowledging, lock_ms)))
+        lock_ms = share_partitions.lock_duration_ms(member.group_id)
+        loop.call_soon(lambda: deferred.complete(_response(acknowledging, lock_ms)))
 
-    acknowledging = Acknowledging(services, member, request.topics, answer, may_renew=request.is_renew_ack)
+    acknowledging = Acknowledging(share_partitions, member, request.topics, answer, may_renew=request.is_renew_ack)
     return deferred
 
 

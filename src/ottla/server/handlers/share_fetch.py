@@ -8,6 +8,7 @@ asks for.
 """
 
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -32,6 +33,12 @@ from ottla.share_partitions.sessions import MemberKey, SharedPartition, ShareSes
 if TYPE_CHECKING:
     import asyncio
 
+    from ottla.config.broker import BrokerConfig
+    from ottla.metadata.view import MetadataView
+    from ottla.replication.manager import ReplicaManager
+    from ottla.server.memory import MemoryBudget
+    from ottla.share_partitions.led_partitions import SharePartitions
+
 log = logging.getLogger(__name__)
 
 NO_LEADER: Final = LeaderIdAndEpoch(leader_id=-1, leader_epoch=-1)
@@ -42,13 +49,26 @@ NO_SUCH_TOPIC: Final = frozenset((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCod
 """Such partitions hold the others up no longer than they would take without them."""
 
 
-def handle(request: ShareFetchRequest, context: RequestContext) -> "ShareFetchResponse | Deferred[ShareFetchResponse]":
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of the broker that this handler uses."""
+
+    config: "BrokerConfig"
+    loop: "asyncio.AbstractEventLoop"
+    metadata: "MetadataView"
+    replicas: "ReplicaManager"
+    share_partitions: "SharePartitions"
+    memory: "MemoryBudget"
+
+
+def handle(
+    parts: Parts, request: ShareFetchRequest, context: RequestContext
+) -> "ShareFetchResponse | Deferred[ShareFetchResponse]":
     """Answer later, unless the request as a whole is wrong."""
-    services = context.broker
-    sessions = services.share_partitions.sessions
+    sessions = parts.share_partitions.sessions
     epoch = request.share_session_epoch
     asked = [(topic.topic_id, partition.partition_index) for topic in request.topics for partition in topic.partitions]
-    if not are_offered(services):
+    if not are_offered(parts.metadata):
         return _failure(ErrorCode.UNSUPPORTED_VERSION, SHARE_GROUPS_ARE_OFF)
     if request.is_renew_ack and (problem := _renewal_problem(request)):
         return _failure(ErrorCode.INVALID_REQUEST, problem)
@@ -71,10 +91,10 @@ def handle(request: ShareFetchRequest, context: RequestContext) -> "ShareFetchRe
             return failure
         # Asking again at once would not help: the client waits as long as it would have for records.
         deferred: Deferred[ShareFetchResponse] = Deferred()
-        timer = services.loop.call_later(max(request.max_wait_ms, 0) / 1_000, deferred.complete, failure)
+        timer = parts.loop.call_later(max(request.max_wait_ms, 0) / 1_000, deferred.complete, failure)
         deferred.on_abandoned = timer.cancel
         return deferred
-    return _ShareFetch(request, context, member, session).start()
+    return _ShareFetch(parts, request, member, session).start()
 
 
 def _renewal_problem(request: ShareFetchRequest) -> str | None:
@@ -98,19 +118,17 @@ def _failure(code: ErrorCode, message: str) -> ShareFetchResponse:
 class _ShareFetch:
     """One request under way: tried at once, again when woken, and answered at the latest when its time is up."""
 
-    def __init__(
-        self, request: ShareFetchRequest, context: RequestContext, member: MemberKey, session: ShareSession
-    ) -> None:
+    def __init__(self, parts: Parts, request: ShareFetchRequest, member: MemberKey, session: ShareSession) -> None:
         self._request = request
-        self._services = context.broker
-        self._share = context.broker.share_partitions
+        self._parts = parts
+        self._share = parts.share_partitions
         self._member = member
         self._session = session
         self._is_last = request.share_session_epoch == FINAL_EPOCH
-        self._max_bytes = max(min(request.max_bytes, context.broker.config.fetch_max_bytes), 0)
+        self._max_bytes = max(min(request.max_bytes, parts.config.fetch_max_bytes), 0)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._deferred: Deferred[ShareFetchResponse] = Deferred()
-        self._ends_at = context.broker.loop.time() + request.max_wait_ms / 1_000
+        self._ends_at = parts.loop.time() + request.max_wait_ms / 1_000
         self._parked: DelayedFetch | None = None
         self._is_reading = False
         self._gone = False
@@ -125,7 +143,7 @@ class _ShareFetch:
     def start(self) -> "Deferred[ShareFetchResponse]":
         self._deferred.on_abandoned = self._abandoned
         self._acknowledging = Acknowledging(
-            self._services, self._member, self._request.topics, self._acknowledged, may_renew=self._request.is_renew_ack
+            self._share, self._member, self._request.topics, self._acknowledged, may_renew=self._request.is_renew_ack
         )
         if self._is_last or self._request.is_renew_ack:
             self._fetched = {}
@@ -171,9 +189,9 @@ class _ShareFetch:
         if not settled:
             self._parked = DelayedFetch(
                 [waiting for led in self._led.values() for waiting in (led.waiters, led.replica.fetch_waiters)],
-                max(self._ends_at - self._services.loop.time(), 0),
-                self._services.replicas.timeouts,
-                self._services.replicas.parked_fetches,
+                max(self._ends_at - self._parts.loop.time(), 0),
+                self._parts.replicas.timeouts,
+                self._parts.replicas.parked_fetches,
                 self._retry,
             )
 
@@ -207,7 +225,7 @@ class _ShareFetch:
 
     def _look_around(self) -> "_Attempt":
         attempt = _Attempt()
-        request, left = self._request, self._services.memory.room_for_answer()
+        request, left = self._request, self._parts.memory.room_for_answer()
         room = min(self._max_bytes, left)
         partitions = self._session.rotated(request.share_session_epoch)
         for number, partition in enumerate(partitions):
@@ -270,7 +288,7 @@ class _ShareFetch:
             # not concern members with other records.
             if failure is not None and not isinstance(failure, OffsetOutOfRange):
                 self._unreadable[led.key.topic_id, led.key.partition] = failure
-            self._go_on(last=self._has_news or self._services.loop.time() >= self._ends_at)
+            self._go_on(last=self._has_news or self._parts.loop.time() >= self._ends_at)
 
         led.read_slowly(read).add_done_callback(go_on)
 

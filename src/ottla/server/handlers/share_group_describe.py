@@ -4,6 +4,7 @@
 """
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 from ottla.errors import ErrorCode, OttlaError
 from ottla.groups.share.events import ShareGroupDescription, ShareMemberDescription
@@ -19,20 +20,35 @@ from ottla.protocol.messages.share_group_describe import (
 from ottla.server.context import RequestContext
 from ottla.server.share_group_requests import are_offered
 
+if TYPE_CHECKING:
+    from ottla.coordinators.share_groups import ShareGroupCoordinator
+    from ottla.metadata.view import MetadataView
+    from ottla.slices import Slices
 
-async def handle(request: ShareGroupDescribeRequest, context: RequestContext) -> ShareGroupDescribeResponse:
+
+async def handle(
+    metadata: "MetadataView",
+    share_groups: "ShareGroupCoordinator",
+    slices: "Slices",
+    request: ShareGroupDescribeRequest,
+    context: RequestContext,
+) -> ShareGroupDescribeResponse:
     return ShareGroupDescribeResponse(
-        groups=await context.broker.slices.each(partial(_describe, context=context), map(GroupId, request.group_ids))
+        groups=await slices.each(
+            partial(_describe, metadata, share_groups, context=context), map(GroupId, request.group_ids)
+        )
     )
 
 
-async def _describe(group_id: GroupId, context: RequestContext) -> DescribedGroup:
-    if not are_offered(context.broker):
+async def _describe(
+    metadata: "MetadataView", share_groups: "ShareGroupCoordinator", group_id: GroupId, context: RequestContext
+) -> DescribedGroup:
+    if not are_offered(metadata):
         return _refused(group_id, ErrorCode.UNSUPPORTED_VERSION)
     if not group_id:
         return _refused(group_id, ErrorCode.INVALID_GROUP_ID)
     try:
-        described = await context.broker.share_groups.describe(group_id)
+        described = await share_groups.describe(group_id)
     except OttlaError as error:
         return _refused(group_id, error.code)
     if described.error:

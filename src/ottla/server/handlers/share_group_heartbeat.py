@@ -3,6 +3,8 @@
 Errors that are visible in the request itself are refused here, in Kafka's words; the group decides the rest.
 """
 
+from typing import TYPE_CHECKING
+
 from ottla.errors import ErrorCode, InvalidRequest
 from ottla.groups.consumer.events import Partitions
 from ottla.groups.share.events import JOINING, LEAVING, ShareHeartbeat
@@ -16,15 +18,24 @@ from ottla.protocol.messages.share_group_heartbeat import (
 from ottla.server.context import RequestContext
 from ottla.server.share_group_requests import are_offered
 
+if TYPE_CHECKING:
+    from ottla.coordinators.share_groups import ShareGroupCoordinator
+    from ottla.metadata.view import MetadataView
 
-async def handle(request: ShareGroupHeartbeatRequest, context: RequestContext) -> ShareGroupHeartbeatResponse:
-    if not are_offered(context.broker):
+
+async def handle(
+    metadata: "MetadataView",
+    share_groups: "ShareGroupCoordinator",
+    request: ShareGroupHeartbeatRequest,
+    context: RequestContext,
+) -> ShareGroupHeartbeatResponse:
+    if not are_offered(metadata):
         return _refused(ErrorCode.UNSUPPORTED_VERSION)
     try:
         _check(request)
     except InvalidRequest as refused:
         return _refused(refused.code, str(refused))
-    beat = await context.broker.share_groups.heartbeat(
+    beat = await share_groups.heartbeat(
         ShareHeartbeat(
             group_id=GroupId(request.group_id),
             member_id=MemberId(request.member_id),

@@ -5,7 +5,9 @@ their tasks yet, as in Kafka 4.3.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 from ottla.errors import ErrorCode, OttlaError
 from ottla.groups.streams.events import (
@@ -33,20 +35,38 @@ from ottla.protocol.messages.streams_group_describe import (
 from ottla.server.context import RequestContext
 from ottla.server.streams_group_requests import are_offered
 
+if TYPE_CHECKING:
+    from ottla.config.broker import BrokerConfig
+    from ottla.coordinators.streams_groups import StreamsGroupCoordinator
+    from ottla.metadata.view import MetadataView
+    from ottla.slices import Slices
 
-async def handle(request: StreamsGroupDescribeRequest, context: RequestContext) -> StreamsGroupDescribeResponse:
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of the broker that this handler uses."""
+
+    config: "BrokerConfig"
+    metadata: "MetadataView"
+    streams_groups: "StreamsGroupCoordinator"
+    slices: "Slices"
+
+
+async def handle(
+    parts: Parts, request: StreamsGroupDescribeRequest, context: RequestContext
+) -> StreamsGroupDescribeResponse:
     return StreamsGroupDescribeResponse(
-        groups=await context.broker.slices.each(partial(_describe, context=context), map(GroupId, request.group_ids))
+        groups=await parts.slices.each(partial(_describe, parts, context=context), map(GroupId, request.group_ids))
     )
 
 
-async def _describe(group_id: GroupId, context: RequestContext) -> DescribedGroup:
-    if not are_offered(context.broker):
+async def _describe(parts: Parts, group_id: GroupId, context: RequestContext) -> DescribedGroup:
+    if not are_offered(parts.config, parts.metadata):
         return _refused(group_id, ErrorCode.UNSUPPORTED_VERSION)
     if not group_id:
         return _refused(group_id, ErrorCode.INVALID_GROUP_ID)
     try:
-        described = await context.broker.streams_groups.describe(group_id)
+        described = await parts.streams_groups.describe(group_id)
     except OttlaError as error:
         return _refused(group_id, error.code)
     if described.error:

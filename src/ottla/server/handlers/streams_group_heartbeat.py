@@ -7,6 +7,7 @@ Kafka, the interval until the next heartbeat is shorter than the setting while t
 
 from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from ottla.cluster.controller import check_topic_name
 from ottla.cluster.image import INTERNAL_TOPICS
@@ -34,15 +35,23 @@ from ottla.protocol.messages.streams_group_heartbeat import (
     TopicInfo,
     TopicPartition,
 )
-from ottla.server.context import Deferred, RequestContext, Services, when_done
+from ottla.server.context import Deferred, RequestContext, when_done
 from ottla.server.streams_group_requests import are_offered
+
+if TYPE_CHECKING:
+    from ottla.config.broker import BrokerConfig
+    from ottla.coordinators.streams_groups import StreamsGroupCoordinator
+    from ottla.metadata.view import MetadataView
 
 
 def handle(
-    request: StreamsGroupHeartbeatRequest, context: RequestContext
+    config: "BrokerConfig",
+    metadata: "MetadataView",
+    streams_groups: "StreamsGroupCoordinator",
+    request: StreamsGroupHeartbeatRequest,
+    context: RequestContext,
 ) -> StreamsGroupHeartbeatResponse | Deferred[StreamsGroupHeartbeatResponse]:
-    broker = context.broker
-    if not are_offered(broker):
+    if not are_offered(config, metadata):
         return _refused(ErrorCode.UNSUPPORTED_VERSION)
     try:
         if request.topology is not None:
@@ -52,7 +61,7 @@ def handle(
     except OttlaError as refused:
         return _refused(refused.code, str(refused))
     endpoint = request.user_endpoint
-    reply = broker.streams_groups.heartbeat(
+    reply = streams_groups.heartbeat(
         StreamsHeartbeat(
             group_id=GroupId(request.group_id),
             member_id=MemberId(request.member_id),
@@ -70,7 +79,7 @@ def handle(
             shutdown=request.shutdown_application,
         )
     )
-    return when_done(reply, partial(_response, broker))
+    return when_done(reply, partial(_response, streams_groups))
 
 
 # --- refusals ---
@@ -207,7 +216,7 @@ def _tasks(wire_tasks: Sequence[TaskIds]) -> Tasks:
 # --- to the wire ---
 
 
-def _response(broker: Services, beat: StreamsBeat) -> StreamsGroupHeartbeatResponse:
+def _response(streams_groups: "StreamsGroupCoordinator", beat: StreamsBeat) -> StreamsGroupHeartbeatResponse:
     if beat.error:
         return _refused(beat.error, beat.message)
     tasks, endpoints = beat.tasks, beat.endpoints
@@ -217,7 +226,7 @@ def _response(broker: Services, beat: StreamsBeat) -> StreamsGroupHeartbeatRespo
         heartbeat_interval_ms=beat.heartbeat_interval_ms,
         status=[
             Status(status_code=status.code, status_detail=status.detail)
-            for status in broker.streams_groups.with_failures(beat)
+            for status in streams_groups.with_failures(beat)
         ],
         active_tasks=None if tasks is None else _task_ids(tasks.active),
         standby_tasks=None if tasks is None else _task_ids(tasks.standby),

@@ -3,7 +3,7 @@
 Since v5 a member has to name its protocol (KIP-559).
 """
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.errors import ErrorCode, OttlaError
 from ottla.groups.events import Sync, Synced
@@ -11,10 +11,13 @@ from ottla.ids import GroupId, InstanceId, MemberId
 from ottla.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from ottla.server.context import RequestContext
 
+if TYPE_CHECKING:
+    from ottla.coordinators.group_coordinator import GroupCoordinator
+
 PROTOCOL_SINCE: Final = 5
 
 
-async def handle(request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse:
+async def handle(groups: "GroupCoordinator", request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse:
     if context.api_version >= PROTOCOL_SINCE and None in (request.protocol_type, request.protocol_name):
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL, assignment=b"")
     event = Sync(
@@ -27,7 +30,7 @@ async def handle(request: SyncGroupRequest, context: RequestContext) -> SyncGrou
         assignments={MemberId(share.member_id): share.assignment for share in request.assignments},
     )
     try:
-        synced = await context.broker.groups.sync(event)
+        synced = await groups.sync(event)
     except OttlaError as error:
         synced = Synced(error.code)
     return SyncGroupResponse(

@@ -4,7 +4,8 @@ Offsets are kept with the id of their topic, as those of OffsetCommit are.
 """
 
 from collections.abc import Awaitable
-from typing import Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from ottla.coordinators.verification import ABORTABLE, FIRST, SECOND, Generation
 from ottla.errors import ErrorCode, OttlaError
@@ -19,22 +20,40 @@ from ottla.protocol.messages.txn_offset_commit import (
 from ottla.server.context import RequestContext
 from ottla.server.producer_connections import To
 
+if TYPE_CHECKING:
+    from ottla.coordinators.group_coordinator import GroupCoordinator
+    from ottla.coordinators.verification import TransactionVerifier
+    from ottla.metadata.view import MetadataView
+    from ottla.server.producer_connections import ProducerConnections
+
 KNOWS_LOADING_SINCE: Final = 2
 ABORTABLE_SINCE: Final = 4
 SECOND_SINCE: Final = 5
 
 
-def handle(request: TxnOffsetCommitRequest, context: RequestContext) -> Awaitable[TxnOffsetCommitResponse]:
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of the broker that this handler uses."""
+
+    metadata: "MetadataView"
+    groups: "GroupCoordinator"
+    verifier: "TransactionVerifier"
+    producer_connections: "ProducerConnections"
+
+
+def handle(
+    parts: Parts, request: TxnOffsetCommitRequest, context: RequestContext
+) -> Awaitable[TxnOffsetCommitResponse]:
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     if context.api_version < SECOND_SINCE:
-        context.broker.producer_connections.refuse_late(To.GROUP_COORDINATOR, producer, context.connection_id)
-    return _answer(request, producer, context)
+        parts.producer_connections.refuse_late(To.GROUP_COORDINATOR, producer, context.connection_id)
+    return _answer(parts, request, producer, context)
 
 
 async def _answer(
-    request: TxnOffsetCommitRequest, producer: ProducerIdAndEpoch, context: RequestContext
+    parts: Parts, request: TxnOffsetCommitRequest, producer: ProducerIdAndEpoch, context: RequestContext
 ) -> TxnOffsetCommitResponse:
-    image = context.broker.metadata.image
+    image = parts.metadata.image
     to_commit: list[OffsetToCommit] = []
     accepted: list[TxnOffsetCommitResponsePartition] = []
     answers: list[TxnOffsetCommitResponseTopic] = []
@@ -60,15 +79,16 @@ async def _answer(
             )
         answers.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=partitions))
     if to_commit:
-        committed = await _commit(request, producer, context, tuple(to_commit))
+        committed = await _commit(parts, request, producer, context, tuple(to_commit))
         if context.api_version < SECOND_SINCE and not any(committed.errors):
-            context.broker.producer_connections.accepted(To.GROUP_COORDINATOR, producer, context.connection_id)
+            parts.producer_connections.accepted(To.GROUP_COORDINATOR, producer, context.connection_id)
         for answer, outcome in zip(accepted, committed.errors, strict=True):
             answer.error_code = outcome
     return TxnOffsetCommitResponse(topics=answers)
 
 
 async def _commit(
+    parts: Parts,
     request: TxnOffsetCommitRequest,
     producer: ProducerIdAndEpoch,
     context: RequestContext,
@@ -82,10 +102,9 @@ async def _commit(
         offsets=to_commit,
         producer=producer,
     )
-    broker = context.broker
     try:
-        return await broker.groups.commit_offsets_in_transaction(
-            event, request.transactional_id, broker.verifier, _generation_of(context.api_version)
+        return await parts.groups.commit_offsets_in_transaction(
+            event, request.transactional_id, parts.verifier, _generation_of(context.api_version)
         )
     except OttlaError as error:
         code = error.code

@@ -5,15 +5,22 @@ not registered, and a live one is kept. Kafka removes a live one as well, even i
 serves no clients.
 """
 
+from typing import TYPE_CHECKING
+
 from ottla.errors import ErrorCode
 from ottla.ids import BrokerId
 from ottla.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from ottla.server.context import RequestContext
 
+if TYPE_CHECKING:
+    from ottla.metadata.view import MetadataView
 
-def handle(request: UnregisterBrokerRequest, context: RequestContext) -> UnregisterBrokerResponse:
+
+def handle(
+    metadata: "MetadataView", request: UnregisterBrokerRequest, context: RequestContext
+) -> UnregisterBrokerResponse:
     number = request.broker_id
-    if BrokerId(number) in context.broker.metadata.image.brokers:
+    if BrokerId(number) in metadata.image.brokers:
         return UnregisterBrokerResponse(
             error_code=ErrorCode.INVALID_REQUEST,
             error_message=f"Broker {number} is alive. Stop it: its registration ends with its session.",

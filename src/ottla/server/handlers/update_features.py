@@ -3,7 +3,7 @@
 Version 0 has a flag to allow downgrades instead of a type, which Kafka 4 takes no notice of: it can only raise levels.
 """
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.cluster.features import FeatureUpdate, UpgradeType
 from ottla.errors import OttlaError
@@ -14,10 +14,15 @@ from ottla.protocol.messages.update_features import (
 )
 from ottla.server.context import RequestContext
 
+if TYPE_CHECKING:
+    from ottla.metadata.view import MetadataView
+
 UPGRADE_TYPE_SINCE: Final = 1
 
 
-async def handle(request: UpdateFeaturesRequest, context: RequestContext) -> UpdateFeaturesResponse:
+async def handle(
+    metadata: "MetadataView", request: UpdateFeaturesRequest, context: RequestContext
+) -> UpdateFeaturesResponse:
     has_type = context.api_version >= UPGRADE_TYPE_SINCE
     updates = [
         FeatureUpdate(
@@ -26,7 +31,7 @@ async def handle(request: UpdateFeaturesRequest, context: RequestContext) -> Upd
         for update in request.feature_updates
     ]
     try:
-        await context.broker.metadata.update_features(updates, validate_only=request.validate_only)
+        await metadata.update_features(updates, validate_only=request.validate_only)
     except OttlaError as error:
         return UpdateFeaturesResponse(error_code=error.code, error_message=str(error))
     return UpdateFeaturesResponse(results=[UpdatableFeatureResult(feature=update.feature) for update in updates])

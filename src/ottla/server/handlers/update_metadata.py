@@ -3,16 +3,22 @@
 For clusters with ZooKeeper.
 """
 
+from typing import TYPE_CHECKING
+
 from ottla.protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 from ottla.server.context import RequestContext
 
+if TYPE_CHECKING:
+    from ottla.server.membership import Membership
 
-async def handle(request: UpdateMetadataRequest, context: RequestContext) -> UpdateMetadataResponse:
+
+async def handle(
+    cluster: "Membership | None", request: UpdateMetadataRequest, context: RequestContext
+) -> UpdateMetadataResponse:
     """Raises STALE_CONTROLLER_EPOCH and STALE_BROKER_EPOCH, and BadFrame."""
-    membership = context.broker.cluster
-    assert membership is not None  # routed in clusters only
-    await membership.metadata.until_registered()
-    membership.metadata.check_controller(request.controller_epoch, request.broker_epoch)
-    membership.controller_connection.check(request.controller_epoch, context.connection_id)
-    membership.metadata.update(request)
+    assert cluster is not None  # routed in clusters only
+    await cluster.metadata.until_registered()
+    cluster.metadata.check_controller(request.controller_epoch, request.broker_epoch)
+    cluster.controller_connection.check(request.controller_epoch, context.connection_id)
+    cluster.metadata.update(request)
     return UpdateMetadataResponse()

@@ -20,18 +20,18 @@ from ottla.protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from ottla.server.context import RequestContext
-from ottla.server.hanging_transactions import abort_hanging
+from ottla.server.hanging_transactions import Parts, abort_hanging
 
 NONE: Final = -1
 
 
-async def handle(request: WriteTxnMarkersRequest, context: RequestContext) -> WriteTxnMarkersResponse:
+async def handle(parts: Parts, request: WriteTxnMarkersRequest, context: RequestContext) -> WriteTxnMarkersResponse:
     """Each marker in each partition on its own; answered when all are committed, or have failed."""
-    results = await context.broker.slices.together(partial(_write, context=context), request.markers)
+    results = await parts.slices.together(partial(_write, parts, context=context), request.markers)
     return WriteTxnMarkersResponse(markers=results)
 
 
-async def _write(wanted: WritableTxnMarker, context: RequestContext) -> WritableTxnMarkerResult:
+async def _write(parts: Parts, wanted: WritableTxnMarker, context: RequestContext) -> WritableTxnMarkerResult:
     marker = TransactionMarker(
         wanted.producer_id,
         wanted.producer_epoch,
@@ -39,7 +39,7 @@ async def _write(wanted: WritableTxnMarker, context: RequestContext) -> Writable
         wanted.transaction_result,
         wanted.transaction_version,
     )
-    pause = context.broker.slices.pause
+    pause = parts.slices.pause
     partitions: list[TopicPartition] = []
     for topic in wanted.topics:
         await pause()
@@ -48,9 +48,9 @@ async def _write(wanted: WritableTxnMarker, context: RequestContext) -> Writable
         # A marker without a transaction would stay in the log forever. Kafka has no better error for it.
         outcomes: Mapping[TopicPartition, ErrorCode] = dict.fromkeys(partitions, ErrorCode.UNKNOWN_SERVER_ERROR)
     elif context.from_broker:
-        outcomes = await context.broker.markers.send(marker, partitions)
+        outcomes = await parts.markers.send(marker, partitions)
     else:
-        outcomes = await abort_hanging(marker, partitions, context.broker)
+        outcomes = await abort_hanging(marker, partitions, parts)
     by_topic: dict[str, dict[int, ErrorCode]] = {}
     for partition, code in outcomes.items():
         await pause()
