@@ -67,7 +67,7 @@ class Captured:
         return self.topic.topics
 
     def describe(self) -> str:
-        return f"captured {self.topic.name}"
+        return f"captured {self.topic.describe().removeprefix('topic ')}"
 
     def commits(self, context: RunContext) -> bool:
         """Whether its offsets are committed to a consumer group."""

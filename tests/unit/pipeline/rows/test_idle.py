@@ -10,6 +10,7 @@ from ottla.pipeline.errors import JobError
 from ottla.pipeline.inputs import topic
 from ottla.pipeline.progress import BESIDE, TIME_MS, Figures, FlowProgress
 from ottla.pipeline.rows import idle
+from ottla.pipeline.rows.captured import captured
 from ottla.pipeline.rows.idle import Idleness, IdleReader, TimePartition
 from ottla.spark.offsets import Partition
 
@@ -108,3 +109,11 @@ def test_an_interval_that_is_none_is_refused() -> None:
         with pytest.raises(JobError, match="idle_after is an interval such as '5 minutes', not "):
             topic("weather", idle_after=wrong)
     assert topic("weather", idle_after="5 minutes").idle_after_ms == 300_000
+
+
+def test_an_input_that_may_be_idle_is_another_one_to_a_checkpoint() -> None:
+    """It has one source more, for which Spark would fail with a failed assertion."""
+    described = [each("weather", idle_after=after).describe() for each in (topic, captured) for after in (None, "1 h")]
+    assert described == [
+        "topic weather", "topic weather, which may be idle", "captured weather", "captured weather, which may be idle"
+    ]  # fmt: skip
