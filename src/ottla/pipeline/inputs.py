@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from ottla.pipeline.context import Outputs, QuerySpec, RunContext
 from ottla.pipeline.errors import JobError
+from ottla.pipeline.times import microseconds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -51,19 +52,31 @@ class Topic:
     starting: str = "earliest"
     key: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
+    idle_after_ms: int | None = None
 
     @property
     def topics(self) -> tuple[str, ...]:
         return tuple(name.strip() for name in self.name.split(","))
 
     def describe(self) -> str:
-        return f"topic {self.name}"
+        return f"topic {self.name}{', which may be idle' if self.idle_after_ms is not None else ''}"
 
     def load(self, context: RunContext) -> "DataFrame":
-        """The topic as a stream with the columns of Spark's Kafka source, headers included."""
+        """The topic as a stream with the columns of Spark's Kafka source, headers included. Raises JobError."""
         options = self.reading(
             context, {"subscribe": ",".join(map(context.renamed, self.topics)), **self._starting(context)}
         )
+        if self.idle_after_ms is not None:
+            from pyspark.sql.utils import is_remote
+
+            from ottla.spark.options import CHECKPOINTS, IDLE_AFTER_MS
+
+            if is_remote():
+                raise JobError(
+                    f"topic({self.name!r}, idle_after=...) needs the plan of Spark, which is out of reach on Spark "
+                    "Connect"
+                )
+            options |= {IDLE_AFTER_MS: str(self.idle_after_ms), CHECKPOINTS: str(context.home.absolute())}
         return context.spark.readStream.format("ottla").options(**options).load()
 
     def reading(self, context: RunContext, defaults: Mapping[str, str]) -> dict[str, str]:
@@ -149,17 +162,32 @@ class Files:
         return reader.format(self.format).options(**self.options).load(context.path(self.path))
 
 
-def topic(name: str, *, starting: str = "earliest", key: str | tuple[str, ...] = (), **options: object) -> Topic:
+def topic(
+    name: str,
+    *,
+    starting: str = "earliest",
+    key: str | tuple[str, ...] = (),
+    idle_after: str | None = None,
+    **options: object,
+) -> Topic:
     """A topic, read as a stream or written exactly once. To read, it may be several: `"flights,arrivals"`.
 
     `starting` is where a run without a checkpoint begins to read: `earliest`, `latest` or JSON, as Spark's
     `startingOffsets`. `key` names the columns that make the key of the records written, where rows have no column of
     that name. Any option of the format `ottla` may follow, such as `maxOffsetsPerTrigger=10_000` or, by `**{...}`,
-    `kafka.group.id`. Raises JobError for a name that is none.
+    `kafka.group.id`.
+
+    With `idle_after` (`5 minutes`), a topic that has brought nothing for so long does not hold back the watermark of a
+    flow any more (`rows.watermark`): that of the topic is then so far behind the clock, and older rows are late.
+    Raises JobError for a name that is none, and for an interval that is none.
     """
     if not name.strip():
         raise JobError(f"topic({name!r}): a topic has a name, such as topic('flights')")
-    return Topic(name, starting, (key,) if isinstance(key, str) else tuple(key), as_text(options))
+    idle_after_us = None if idle_after is None else microseconds(idle_after)
+    if idle_after is not None and not idle_after_us:
+        raise JobError(f"topic({name!r}): idle_after is an interval such as '5 minutes', not {idle_after!r}")
+    idle_after_ms = None if idle_after_us is None else idle_after_us // 1000
+    return Topic(name, starting, (key,) if isinstance(key, str) else tuple(key), as_text(options), idle_after_ms)
 
 
 def files(

@@ -18,6 +18,10 @@ REJECTED: Final = "ottla_rejected"
 EXPECTATIONS: Final = "ottla_expectations_"
 """Begins the observed metric in which a query counts the rows that break the expectations of a view; the view's name
 follows."""
+BESIDE: Final = "#"
+"""In an offset of Ottla's sources, the key of what is no topic."""
+TIME_MS: Final = "timeMs"
+"""Beside no topics, only the time of an input that may be idle (`rows.idle`)."""
 _RATE_OVER_S: Final = 10.0
 """The time over which records are counted for a rate, unless the last micro-batch took longer than half of it."""
 _IDLE_AFTER_S: Final = 60.0
@@ -126,7 +130,9 @@ class FlowProgress:
         """Take in the progress event of a micro-batch, as Spark's JSON has it."""
         figures = self.figures
         self.batches_reported += 1
-        rows = max(0, int(event.get("numInputRows") or 0))
+        sources = [each for each in event.get("sources") or [] if not _is_time(each)]
+        times = sum(_rows_of(each) for each in event.get("sources") or [] if _is_time(each))
+        rows = max(0, int(event.get("numInputRows") or 0) - times)
         figures.at = now
         figures.records += rows
         figures.batch_ms = (event.get("durationMs") or {}).get("triggerExecution", figures.batch_ms)
@@ -143,7 +149,6 @@ class FlowProgress:
         watermark = (event.get("eventTime") or {}).get("watermark")
         if watermark and not watermark.startswith("1970-01-01"):  # Spark's word for none yet
             figures.watermark = watermark
-        sources = event.get("sources") or []
         for source in sources:
             self.position |= offsets_of(source.get("endOffset"))
         self._count_inputs(sources, now)
@@ -155,7 +160,7 @@ class FlowProgress:
 
     def _count_inputs(self, sources: Sequence[Mapping[str, Any]], now: float) -> None:
         """Spark lists them as they come in its plan, which need not be as the flow has them: they are known by name."""
-        read = {_name_of(source): int(source.get("numInputRows") or 0) for source in sources}
+        read = {_name_of(source): _rows_of(source) for source in sources}
         if "" in read or len(read) < len(sources):  # not begun yet, or one topic twice, which is never idle alone
             return
         before = self.figures.inputs
@@ -205,6 +210,23 @@ class FlowProgress:
         return True
 
 
+def _rows_of(source: Mapping[str, Any]) -> int:
+    return int(source.get("numInputRows") or 0)
+
+
+def _is_time(source: Mapping[str, Any]) -> bool:
+    """Whether it only has the time of an input that may be idle: its rows are no records."""
+    end = _as_object(source.get("endOffset"))
+    return isinstance(end, dict) and TIME_MS in end.get(BESIDE, {})
+
+
+def _as_object(given: object) -> object:
+    try:
+        return json.loads(given) if isinstance(given, str) else given
+    except ValueError:
+        return None
+
+
 def _name_of(source: Mapping[str, Any]) -> str:
     """A source of a progress event: its topics, or as Spark describes it; empty if it has not begun."""
     topics = sorted({topic for topic, _ in offsets_of(source.get("endOffset"))})
@@ -215,16 +237,12 @@ def _name_of(source: Mapping[str, Any]) -> str:
 
 def offsets_of(given: object) -> Offsets:
     """The offsets of a source of topics, as Spark's progress has them; none for other sources."""
-    if isinstance(given, str):
-        try:
-            given = json.loads(given)
-        except ValueError:
-            return {}
+    given = _as_object(given)
     if not isinstance(given, dict):
         return {}
     found: Offsets = {}
     for topic, partitions in given.items():
-        if topic == "#":  # what the source keeps beside the offsets
+        if topic == BESIDE:
             continue
         if not isinstance(partitions, dict):
             return {}

@@ -14,6 +14,10 @@ from ottla.spark.selection import Assigned, AtTime, Pattern, Position, Selection
 
 _MISSING_S: Final = 30.0
 _SELECTING: Final = ("subscribe", "subscribePattern", "assign")
+IDLE_AFTER_MS: Final = "idleAfterMs"
+CHECKPOINTS: Final = "checkpoints"
+"""Not Spark's, and without effect on a read: by these a job's watermark knows an input that may be idle, and where the
+checkpoints of the run are (`ottla.pipeline.rows.idle`)."""
 _ENDING: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _STREAMING: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _READ: Final = (
@@ -32,6 +36,8 @@ _READ: Final = (
     "kafkaConsumer.pollTimeoutMs",
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
+    IDLE_AFTER_MS,
+    CHECKPOINTS,
     "groupIdPrefix",  # without effect: of the consumers of Spark's own source
 )
 _WRITE: Final = ("topic", "includeHeaders", "deliveryGuarantee")

@@ -67,7 +67,7 @@ class Captured:
         return self.topic.topics
 
     def describe(self) -> str:
-        return f"captured {self.topic.name}"
+        return f"captured {self.topic.describe().removeprefix('topic ')}"
 
     def commits(self, context: RunContext) -> bool:
         """Whether its offsets are committed to a consumer group."""
@@ -152,18 +152,25 @@ class Captured:
 
 
 def captured(
-    name: str, *, schema: str | None = None, truncates: bool = False, starting: str = "earliest", **options: object
+    name: str,
+    *,
+    schema: str | None = None,
+    truncates: bool = False,
+    starting: str = "earliest",
+    idle_after: str | None = None,
+    **options: object,
 ) -> Captured:
     """The changes of a table, as a connector of Debezium's kind captures them into a topic: `shop.public.customers`.
 
     Columns and types are those of the newest change when the run starts; `schema` names them in SQL's words instead
-    (`id BIGINT NOT NULL, name STRING`), and any others are left out. `starting` and other options are as in `topic`.
-    The rows have four more columns: `_op` (c, u, d, r), `_ts`, `_partition` and `_offset`. Records that are no changes
-    of a row become dead letters; with `truncates`, a truncate is a row of nulls whose `_op` is `t`. Raises JobError.
+    (`id BIGINT NOT NULL, name STRING`), and any others are left out. `starting`, `idle_after` and other options are
+    as in `topic`. The rows have four more columns: `_op` (c, u, d, r), `_ts`, `_partition` and `_offset`. Records that
+    are no changes of a row become dead letters; with `truncates`, a truncate is a row of nulls whose `_op` is `t`.
+    Raises JobError.
     """
     if "," in name:
         raise JobError(f"captured({name!r}): a table is captured in one topic; give each its own captured(...)")
-    read = topic(name, starting=starting)
+    read = topic(name, starting=starting, idle_after=idle_after)
     return Captured(replace(read, options=as_text(options)), schema, truncates)
 
 

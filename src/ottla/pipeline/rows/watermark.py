@@ -14,6 +14,8 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from ottla.pipeline.rows.idle import with_times, without_times
+
 CLOSES: Final = "__ottla_closes"
 _NUMBER: Final = "ottla.watched"
 """In the metadata of a column with a watermark, while its flow is rebuilt for its late rows: the place in the list."""
@@ -50,13 +52,19 @@ def watermark(
     "10 minutes")` for windows that overlap), or the gap of its `session_window`; neither for joins, for deduplication
     and for state of one's own, where the event time itself decides. A `drop_duplicates` behind it needs no argument:
     it is known to decide by the event time.
+
+    The watermark of rows whose topics are all declared `idle_after` an interval follows the clock while those bring
+    nothing (`idle`). Raises ValueError if `column` is no column of such rows.
     """
     watched = _watched.get()
+    column = named(rows, column)
+    timed = with_times(rows, column)
     marked = rows.withWatermark(column, delay)
+    if timed is not None:
+        marked = without_times(timed.withWatermark(column, delay))
     if watched is None:
         return marked
     watched.append(Watched(rows, column, (window,) if isinstance(window, str) else tuple(window), session))
-    column = named(marked, column)
     metadata = marked.select(column).schema.fields[0].metadata
     return marked.withMetadata(column, {**metadata, _NUMBER: len(watched) - 1})
 
