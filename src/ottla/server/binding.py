@@ -7,7 +7,7 @@ A handler names its parts, then takes the request and its context (`request`, `c
 
 The first form is for a few parts, each by its name in `Services`. In the second, `Parts` is a dataclass of the module
 whose fields have these names. Binding happens once, at the first request of an API; a request then costs what a call
-with one more argument costs (ADR 36).
+with one more argument costs (ADR 37).
 """
 
 from dataclasses import fields
