@@ -47,7 +47,7 @@ demo-cluster: $(VENV)/.with-ottla ## Kill brokers of a cluster under load, and c
 programs: | $(BIN)/python ## Install the system packages that tests need, where this user may
 	@$(BIN)/python -m tests.support.requirements --install $(PROGRAMS)
 
-unit: $(VENV)/.with-dev ## Run the tests that need neither a system package nor the network, in a minute or two
+unit: $(VENV)/.with-dev ## Run the tests that need neither a system package nor the network, in about a minute
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not soak and not thorough" tests/unit $(ARGS)
 
 test: programs $(VENV)/.with-dev ## Run every test; what this machine lacks is installed, or left out and named at the end
