@@ -26,7 +26,7 @@ from ottla.log.producer_recovery import note_aborted, producer_state, remove_sna
 from ottla.log.producer_state import ProducerState
 from ottla.log.scan import InvalidBatch, scan
 from ottla.log.segment import Segment
-from ottla.log.segment_recovery import end_of, recover_segment, reindex
+from ottla.log.segment_recovery import end_of, is_end_certain, recover_segment, reindex
 
 logger: Final = logging.getLogger(__name__)
 
@@ -250,7 +250,8 @@ def _start_after_gaps(segments: list[Segment], log_start: Offset) -> Offset:
         if base <= log_start:
             break
         try:
-            if end_of(segments[number - 1]) < base:
+            end = end_of(segments[number - 1])
+            if end < base and is_end_certain(segments[number - 1], end):
                 return Offset(base)
         except InvalidBatch:
             continue  # reported already, or to be found by its readers

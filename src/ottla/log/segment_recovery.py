@@ -197,6 +197,24 @@ def end_of(segment: Segment) -> int:
     return end
 
 
+def is_end_certain(segment: Segment, end: int) -> bool:
+    """Whether the segment really has no batch from `end` on, as `end_of` found: its last batches are intact and in
+    order, and no entry of its index lies behind them. A flipped bit in a base offset, which no checksum covers, can
+    make a segment seem to end early. Raises OSError."""
+    if not segment.size:
+        return True
+    indexed, position = segment.offset_index.last()
+    following = segment.base_offset
+    try:
+        for header in scan(segment.file, segment.path, position, segment.size, check_crc=True):
+            if header.base_offset < following:
+                return False
+            following = header.next_offset
+    except InvalidBatch:
+        return False
+    return indexed < end
+
+
 def _is_intact(segment: Segment, header: BatchHeader) -> bool:
     """Whether the batch has the checksum in its header."""
     try:

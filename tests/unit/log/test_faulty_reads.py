@@ -50,6 +50,7 @@ def read_one(log: PartitionLog, offset: int) -> bytes | None:
 @example(place=0.17536082593046975, bit=1, crashed=False, point=0.0)  # a base offset at an index entry
 @example(place=0.9602669915205013, bit=0, crashed=True, point=0.0)  # the last offset of the log's last batch
 @example(place=0.9547815938291324, bit=0, crashed=False, point=0.0)  # the base offset of the last batch, with an entry
+@example(place=0.69921875, bit=0, crashed=True, point=0.0)  # the base offset of a closed segment's last batch
 @given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7), crashed=st.booleans(), point=st.floats(0, 1))
 def test_a_flipped_bit_is_reported_never_served_and_never_cut_off(
     place: float, bit: int, crashed: bool, point: float
