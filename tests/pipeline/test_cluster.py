@@ -1,117 +1,90 @@
-"""A job on a real standalone cluster: the package travels, and a machine that dies in a task costs nothing."""
+"""A job on real clusters: the package travels, and machines, drivers and brokers that die cost nothing."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
-import duckdb
 import pytest
 
-from tests.pipeline.conftest import TopicFactory
+from tests.pipeline.cluster_job import Outputs, kill_in_task
+from tests.pipeline.conftest import TopicFactory, broker_kind
 from tests.support.eventually import eventually
 from tests.support.spark_cluster import SparkCluster
+from tests.support.yarn_cluster import YarnCluster
 
-pytestmark = pytest.mark.soak
-
-ROWS = 2_000
-JOB = """\
-import os
-import time
-from collections.abc import Iterator
-from pathlib import Path
-
-import pyarrow
-from pyspark import TaskContext
-from pyspark.sql import DataFrame, functions as F
-
-from ottla.pipeline import Job, topic
-from ottla.pipeline.sinks import parquet
-
-job = Job("cluster", settings={{"spark.sql.shuffle.partitions": "2"}})
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
+_WITHIN_S = 400
 
 
-def noted(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-    task = TaskContext.get()
-    note = Path("{tasks}", f"{{task.stageId()}}.{{task.partitionId()}}.{{os.getpid()}}.running")
-    note.touch()
-    yield from batches
-    time.sleep(0.2)
-    note.replace(note.with_suffix(".done"))
-
-
-@job.view(numbers=topic("{source}", maxOffsetsPerTrigger=200))
-def parsed(numbers: DataFrame) -> DataFrame:
-    rows = numbers.select(F.col("value").cast("string").cast("int").alias("number"))
-    return rows.mapInArrow(noted, "number INT")
-
-
-@job.flow(rows=parsed, to=parquet("{files}"))
-def kept(rows: DataFrame) -> DataFrame:
-    return rows
-
-
-@job.flow(rows=parsed, to=topic("{sink}", key="number"))
-def passed(rows: DataFrame) -> DataFrame:
-    return rows.repartition(2, "number")
-
-
-@job.flow(rows=parsed, to=topic("{counts}", key="rest"), mode="update")
-def counted(rows: DataFrame) -> DataFrame:
-    return rows.groupBy((F.col("number") % 7).alias("rest")).count()
-"""
-
-
-@pytest.mark.timeout(900)
 def test_a_job_survives_the_death_of_a_machine(new_topic: TopicFactory, bootstrap: str, tmp_path: Path) -> None:
-    source, sink, counts = new_topic(2), new_topic(2), new_topic(1)
-    files, tasks = tmp_path / "files", tmp_path / "tasks"
-    tasks.mkdir()
-    for partition in range(2):
-        source.send(map(str, range(partition, ROWS, 2)), partition=partition)
-    job = tmp_path / "job.py"
-    job.write_text(JOB.format(source=source.name, sink=sink.name, counts=counts.name, files=files, tasks=tasks))
+    outputs = Outputs(new_topic, tmp_path)
+    with (
+        SparkCluster(tmp_path / "spark") as cluster,
+        running(outputs, bootstrap, cluster.master_url, cluster.settings) as run,
+    ):
+        wait_for_files(outputs, 1, run)
+        died_in = eventually(lambda: kill_in_task(cluster, outputs.tasks), interval_s=0.02)
+        assert run.wait(_WITHIN_S) == 0, log_of(outputs)
 
-    with SparkCluster(tmp_path / "spark") as cluster:
-        command = [sys.executable, "-m", "ottla.cli.main", "pipeline", "run", str(job), "--once"]
-        command += ["--bootstrap", bootstrap, "--home", str(tmp_path / "home"), "--master", cluster.master_url]
-        for key, value in cluster.settings.items():
-            command += ["--conf", f"{key}={value}"]
-        with (tmp_path / "run.log").open("wb") as log:
-            run = subprocess.Popen(command, stdout=log, stderr=log, cwd=tmp_path, env={**os.environ})
-            try:
-                eventually(lambda: any(files.glob("*.parquet")) or run.poll() is not None, timeout_s=400)
-                assert run.poll() is None, "killed too late: " + (tmp_path / "run.log").read_text()
-                died_in = eventually(lambda: kill_in_task(cluster, tasks), interval_s=0.02)
-                assert run.wait(400) == 0, (tmp_path / "run.log").read_text()
-            finally:
-                run.kill()
-                run.wait()
-
-    assert died_in is not None
     stage, part, _ = died_in.stem.split(".")
-    assert list(tasks.glob("*.running")) == [died_in]
-    assert len(list(tasks.glob(f"{stage}.{part}.*.done"))) == 1, "the task that died was not done again"
-    read = f"SELECT number FROM read_parquet('{files}/**/*.parquet') ORDER BY number"
-    found = duckdb.connect().execute(read).fetchall()
-    assert found == [(number,) for number in range(ROWS)]
-    assert sorted(json.loads(each.value() or b"")["number"] for each in sink.messages()) == list(range(ROWS))
-    newest = {row["rest"]: row["count"] for row in (json.loads(each.value() or b"") for each in counts.messages())}
-    assert newest == {rest: len(range(rest, ROWS, 7)) for rest in range(7)}
+    assert list(outputs.tasks.glob("*.running")) == [died_in]
+    again = list(outputs.tasks.glob(f"{stage}.{part}.*.done"))
+    assert len(again) == 1, "the task that died was not done again"
+    outputs.check()
 
 
-def kill_in_task(cluster: SparkCluster, tasks: Path) -> Path | None:
-    """Kill a worker that holds a task, and give the note of that task; None if none is running at this moment."""
-    for note in tasks.glob("*.running"):
-        pid = int(note.stem.rpartition(".")[2])
-        worker = cluster.worker_with(pid)
-        if worker is None:
-            continue
-        os.kill(pid, signal.SIGSTOP)  # it stays in its task until it is killed
-        if note.exists():
-            cluster.kill_worker(worker)
-            return note
-        os.kill(pid, signal.SIGCONT)
-    return None
+def test_a_job_on_yarn_survives_its_executor_its_broker_and_its_driver(tmp_path: Path) -> None:
+    with broker_kind()() as broker, YarnCluster(tmp_path / "yarn") as cluster:
+        outputs = Outputs(TopicFactory(broker.bootstrap), tmp_path)
+        job = (outputs, broker.bootstrap, cluster.master_url, cluster.settings, cluster.environment)
+        with running(*job) as run:
+            wait_for_files(outputs, 1, run)
+            eventually(lambda: kill_in_task(cluster, outputs.tasks), interval_s=0.02)
+            wait_for_files(outputs, 3, run)
+            broker.restart(kill=True)
+            wait_for_files(outputs, 5, run)
+            run.send_signal(signal.SIGKILL)  # its executors go on for a moment
+            run.wait()
+        with running(*job) as run:
+            assert run.wait(_WITHIN_S) == 0, log_of(outputs)
+        outputs.check()
+        applications = eventually(
+            lambda: [each for each in cluster.applications() if each["finishedTime"]][1:], timeout_s=60
+        )
+        assert [each["finalStatus"] for each in applications] == ["SUCCEEDED"]
+
+
+@contextmanager
+def running(
+    outputs: Outputs, bootstrap: str, master: str, settings: Mapping[str, str], environment: Mapping[str, str] = {}
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """`ottla pipeline run --once` of the job; it is killed at the end if it still runs."""
+    command = [sys.executable, "-m", "ottla.cli.main", "pipeline", "run", str(outputs.file), "--once"]
+    directory = outputs.file.parent
+    command += ["--bootstrap", bootstrap, "--home", str(directory / "home"), "--master", master]
+    for key, value in settings.items():
+        command += ["--conf", f"{key}={value}"]
+    with (directory / "run.log").open("ab") as log:
+        run = subprocess.Popen(command, stdout=log, stderr=log, cwd=directory, env={**os.environ, **environment})
+    try:
+        yield run
+    finally:
+        run.kill()
+        run.wait()
+
+
+def wait_for_files(outputs: Outputs, number: int, run: "subprocess.Popen[bytes]") -> None:
+    """Until the job has written so many files. Raises AssertionError if it has ended."""
+    eventually(
+        lambda: len(list(outputs.files.glob("*.parquet"))) >= number or run.poll() is not None, timeout_s=_WITHIN_S
+    )
+    assert run.poll() is None, "killed too late: " + log_of(outputs)
+
+
+def log_of(outputs: Outputs) -> str:
+    """What the runs of the job have printed."""
+    return (outputs.file.parent / "run.log").read_text()

@@ -7,10 +7,8 @@ links to a working tree.
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
-import sysconfig
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -51,7 +49,7 @@ class SparkCluster:
 
     def __enter__(self) -> "SparkCluster":
         self._directory.mkdir(parents=True, exist_ok=True)
-        _write_python(self._directory / "python")
+        write_python(self._directory / "python")
         try:
             self._start("master", "org.apache.spark.deploy.master.Master", "--port", str(self._port))
             eventually(lambda: "Starting Spark master" in self._log("master"), timeout_s=_START_TIMEOUT_S)
@@ -73,19 +71,23 @@ class SparkCluster:
     ) -> None:
         self._kill_all()
 
-    def worker_with(self, pid: int) -> int | None:
-        """The number of the worker that this process descends from: one of an executor, or of its Python."""
-        for number, worker in enumerate(self._processes[1:]):
+    def holds(self, pid: int) -> bool:
+        """Does this process descend from one of its workers: an executor, or Python of one?"""
+        return self._worker_with(pid) is not None
+
+    def kill_around(self, pid: int) -> None:
+        """As if the machine of this process lost power: the worker and its executor, at once."""
+        worker = self._worker_with(pid)
+        assert worker is not None
+        assert kill_with_children(worker) > 1, "the worker had no executor"
+
+    def _worker_with(self, pid: int) -> "subprocess.Popen[bytes] | None":
+        for worker in self._processes[1:]:
             if worker.poll() is None:
                 descendants = psutil.Process(worker.pid).children(recursive=True)
                 if pid in (each.pid for each in descendants):
-                    return number
+                    return worker
         return None
-
-    def kill_worker(self, number: int) -> None:
-        """As if its machine lost power: the worker and its executor, at once."""
-        killed = kill_with_children(self._processes[1 + number])
-        assert killed > 1, "the worker had no executor"
 
     def _start(self, name: str, program: str, *arguments: str) -> None:
         spark_class = Path(pyspark.__file__).parent / "bin" / "spark-class"
@@ -132,19 +134,25 @@ def kill_with_children(process: "subprocess.Popen[bytes]") -> int:
     """Kill a process and all that it has started; gives how many there were."""
     if process.poll() is not None:
         return 0
-    children = psutil.Process(process.pid).children(recursive=True)
+    killed = kill_tree(psutil.Process(process.pid))
+    process.wait(20)
+    return killed
+
+
+def kill_tree(process: psutil.Process) -> int:
+    """Kill a process that any other started, and all that it has started; gives how many there were."""
+    children = process.children(recursive=True)
     process.kill()
     for child in children:
         with suppress(psutil.NoSuchProcess):
-            child.send_signal(signal.SIGKILL)
-    process.wait(20)
+            child.kill()
     return 1 + len(children)
 
 
-def _write_python(path: Path) -> None:
+def write_python(path: Path) -> None:
     """A Python that sees the packages of this one without their `.pth` files, by which a working tree is installed."""
-    packages = sysconfig.get_path("purelib")
-    assert not (Path(packages) / "ottla").exists(), "the tests run on an editable installation"
+    packages = Path(pyspark.__file__).parents[1]
+    assert not (packages / "ottla").exists(), "the tests run on an editable installation"
     python = shutil.which(sys.executable)
     path.write_text(f'#!/bin/sh\nPYTHONPATH="${{PYTHONPATH:+$PYTHONPATH:}}{packages}" exec {python} -S "$@"\n')
     path.chmod(0o755)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import ottla
 from ottla.pipeline.errors import PipelineError
+from ottla.pipeline.failures import explain
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -109,8 +110,16 @@ def package_archive(directory: Path) -> Path:
 
 
 def check_workers(spark: "SparkSession") -> None:
-    """Raises WorkersError that names the machine, its Python and the packages it lacks."""
-    found = spark.range(0, 1, 1, 1).mapInArrow(_look, "machine STRING, python STRING, lacks STRING").collect()
+    """Raises WorkersError that names the machine, its Python and the packages it lacks, or why no worker starts."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # comes without types
+    from pyspark.errors import PySparkException
+
+    looked = spark.range(0, 1, 1, 1).mapInArrow(_look, "machine STRING, python STRING, lacks STRING")
+    try:
+        found = looked.collect()
+    except (PySparkException, Py4JError) as error:
+        # the text of an error of Py4J is in the JVM, which ends now
+        raise WorkersError(f"no Python worker runs on the cluster: {explain(str(error))}") from error
     for row in found:
         if row.lacks:
             raise WorkersError(

@@ -47,6 +47,8 @@ _SETTINGS: Final = {
     # between the JVM and Python: over TCP, small messages wait for delayed acknowledgements (no TCP_NODELAY in Spark)
     "spark.python.unix.domain.socket.enabled": "true",
 }
+# There, Spark's temporary directory is that of a container, whose path is longer than an address of a socket may be.
+_ON_YARN: Final = {"spark.python.unix.domain.socket.dir": "/tmp"}
 _ON_THIS_MACHINE: Final = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 
 # What a person has set for a Spark elsewhere; the one meant here came with PySpark.
@@ -113,6 +115,8 @@ def launch(
     if is_local:
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"  # a host name that resolves to nothing would end it
         given = {**_ON_THIS_MACHINE, "spark.sql.shuffle.partitions": str(cores), **given}
+    elif master == "yarn":
+        given = {**_ON_YARN, **given}
     java_options = [
         *_JVM_OPTIONS,
         *(_LONG_LIVED if long_lived else _SHORT_LIVED),

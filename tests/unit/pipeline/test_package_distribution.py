@@ -1,8 +1,11 @@
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pyspark
+import pytest
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # comes without types
 
 from ottla.pipeline import package_distribution
 
@@ -45,3 +48,14 @@ def test_the_same_package_is_packed_once(tmp_path: Path) -> None:
 def test_only_local_masters_need_nothing_sent() -> None:
     masters = ("local[4]", "local", "local-cluster[2,1,512]", "spark://host:7077", "yarn", "k8s://host", "sc://host")
     assert [each for each in masters if not package_distribution.is_elsewhere(each)] == ["local[4]", "local"]
+
+
+def test_a_cluster_on_which_no_worker_starts_is_reported_in_a_sentence() -> None:
+    spark = MagicMock()
+    collect = spark.range.return_value.mapInArrow.return_value.collect
+    collect.side_effect = Py4JError(
+        "Error from python worker:\n  OSError: AF_UNIX path too long\n\tat org.apache.spark"
+    )
+    with pytest.raises(package_distribution.WorkersError) as raised:
+        package_distribution.check_workers(spark)
+    assert str(raised.value) == "no Python worker runs on the cluster: OSError: AF_UNIX path too long"
