@@ -2,8 +2,8 @@
 
 import datetime as dt
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -123,8 +123,9 @@ class RelationalSource(Source[SourceSettings]):
                     continue
                 looks_at = time.monotonic() + self.settings.poll_interval_ms / 1000
                 for reading in readings:
-                    with _readable(reading):
-                        for batch in self._new(reading, positions[str(reading.part)]):
+                    new = self._new(reading, positions[str(reading.part)])
+                    with _readable(reading), closing(new):
+                        for batch in new:
                             moved = [each.position for each in batch if each.position is not None]
                             if moved:
                                 positions[str(reading.part)] = moved[-1]
@@ -135,25 +136,26 @@ class RelationalSource(Source[SourceSettings]):
         if self._engine is not None:
             self._engine.dispose()
 
-    def _new(self, reading: _Reading, position: Position) -> Iterator[list[SourceRecord]]:
+    def _new(self, reading: _Reading, position: Position) -> Generator[list[SourceRecord], None, None]:
         """Batches of what is new after `position`. The last row of a moment alone has that moment for its position."""
         if self._engine is None:
             raise ConnectError("the source was closed")
         with self._engine.connect() as connection:
             query = self._select(connection, reading, position)
             streaming = connection.execution_options(stream_results=True, max_row_buffer=self.settings.batch_max_rows)
-            rows = iter(streaming.execute(query).mappings())
             waiting: SourceRecord | None = None
-            while some := list(islice(rows, self.settings.batch_max_rows)):
-                batch = [waiting] if waiting is not None else []
-                for row in some:
-                    record = self._record(reading, row)
-                    if batch and self.settings.mode == "timestamp" and batch[-1].position == record.position:
-                        batch[-1].position = None
-                    batch.append(record)
-                waiting = batch.pop()
-                if batch:
-                    yield batch
+            with streaming.execute(query) as result:  # closed here also when the task ends in the midst of its rows
+                rows = iter(result.mappings())
+                while some := list(islice(rows, self.settings.batch_max_rows)):
+                    batch = [waiting] if waiting is not None else []
+                    for row in some:
+                        record = self._record(reading, row)
+                        if batch and self.settings.mode == "timestamp" and batch[-1].position == record.position:
+                            batch[-1].position = None
+                        batch.append(record)
+                    waiting = batch.pop()
+                    if batch:
+                        yield batch
             if waiting is not None:
                 yield [waiting]
 
