@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 from hypothesis import settings
 
-from tests.support import client_ends, left_out, one_parser
+from tests.support import between_phases, client_ends, left_out, one_parser
 
 settings.register_profile("ottla", deadline=None)  # how long an example takes says more of the machine than of the code
 settings.load_profile("ottla")
@@ -21,6 +21,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if sys.version_info[:3] < one_parser.SINCE:
         one_parser.install()
     config.pluginmanager.register(left_out, "ottla-left-out")
+    config.pluginmanager.register(between_phases, "ottla-between-phases")
 
 
 @pytest.hookimpl(trylast=True)

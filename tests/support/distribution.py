@@ -6,6 +6,8 @@ from zlib import crc32
 
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
+from tests.support.between_phases import INTERNAL_ERROR
+
 _SPARK_SESSIONS: Final = 2
 """A session takes ten seconds to start, and minutes of work until its virtual machine is fast."""
 _OWN_SESSIONS: Final = ("flows_alone", "golden", "demo", "redrive", "replay", "run")
@@ -23,7 +25,11 @@ class ByFileAndSession(LoadScopeScheduling):  # type: ignore[misc]
     """
 
     def remove_node(self, node: Any) -> str | None:
-        """Take away a worker that ended or crashed; returns the test that it crashed in."""
+        """Take away a worker that ended or crashed; returns the test that it crashed in.
+
+        Raises:
+            RuntimeError: The worker's session ended with an internal error.
+        """
         units = self.assigned_work[node]
         crashed = next(((unit, test) for unit in units.values() for test, is_done in unit.items() if not is_done), None)
         if crashed is not None:
@@ -31,7 +37,14 @@ class ByFileAndSession(LoadScopeScheduling):  # type: ignore[misc]
             unit[test] = True
         self.assigned_work[node] = {scope: unit for scope, unit in units.items() if not all(unit.values())}
         super().remove_node(node)
-        return None if crashed is None else crashed[1]
+        if crashed is None:
+            return None
+        error = getattr(node, "workeroutput", {}).get(INTERNAL_ERROR)
+        if error is not None:
+            raise RuntimeError(
+                f"the session of worker {node.gateway.id!r} ended in the midst of {crashed[1]!r}:\n{error}"
+            )
+        return crashed[1]
 
     def _assign_work_unit(self, node: Any) -> None:
         """Send tests to a worker. One that has crashed just now gives them back when it is taken away."""

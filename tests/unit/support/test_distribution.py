@@ -25,21 +25,65 @@ def pytest_xdist_make_scheduler(config, log):
 _PLUGINS: Final = ("cacheprovider", "randomly", "ottla", "hypothesispytest", "anyio", "timeout")
 
 
-def test_a_crash_is_one_failure_and_the_rest_runs(tmp_path: Path) -> None:
-    (tmp_path / "conftest.py").write_text(_SCHEDULER)
+_ALARM_AFTER_THE_CALL: Final = """
+import pytest
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_logreport(report):
+    yield
+    in_worker = not hasattr(report, "node")
+    if in_worker and report.when == "call" and report.nodeid.endswith("::test_a2"):
+        {what}
+"""
+_REGISTERED: Final = """
+from tests.support import between_phases
+
+def pytest_configure(config):
+    config.pluginmanager.register(between_phases)
+"""
+_WITH_FIXTURE: Final = """
+import pytest
+
+@pytest.fixture
+def resource():
+    yield
+
+def test_a1(): pass
+def test_a2(resource): pass
+def test_a3(resource): pass
+"""
+
+
+def _run(tmp_path: Path, conftest: str) -> subprocess.CompletedProcess[str]:
+    """Run the tests of `test_a.py`, and of two files with one test each."""
+    (tmp_path / "conftest.py").write_text(conftest)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    (tmp_path / "test_a.py").write_text(
-        "def test_a1(): pass\nimport os\ndef test_a2(): os.abort()\ndef test_a3(): pass"
-    )
     for name in ("b1", "c1"):  # files with one test each
         (tmp_path / f"test_{name}.py").write_text(f"def test_{name}(): pass\n")
     command = [sys.executable, "-m", "pytest", *(part for each in _PLUGINS for part in ("-p", f"no:{each}"))]
     command += ["-v", "-n", "1", "--dist", "loadfile", "--no-loadscope-reorder", str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": str(_REPOSITORY), "PYTEST_ADDOPTS": ""}
-    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100)
+    return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100)
+
+
+def test_a_crash_is_one_failure_and_the_rest_runs(tmp_path: Path) -> None:
+    (tmp_path / "test_a.py").write_text(
+        "def test_a1(): pass\nimport os\ndef test_a2(): os.abort()\ndef test_a3(): pass"
+    )
+    run = _run(tmp_path, _SCHEDULER)
     found = re.findall(r"^\[gw\d+\].*?(PASSED|FAILED).*?::test_(\w+)", run.stdout, re.MULTILINE)
     assert sorted(found) == [("FAILED", "a2"), ("PASSED", "a1"), ("PASSED", "a3"), ("PASSED", "b1"), ("PASSED", "c1")]
     assert re.search(r"^worker 'gw0' crashed while running 'test_a.py::test_a2'", run.stdout, re.MULTILINE)
+    assert run.returncode == pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.mark.parametrize("what", ["pytest.fail('Timeout')", "raise SystemExit(1)", "raise ValueError('lost')"])
+def test_an_alarm_between_the_phases_of_a_test_fails_that_test_alone(tmp_path: Path, what: str) -> None:
+    (tmp_path / "test_a.py").write_text(_WITH_FIXTURE)
+    run = _run(tmp_path, _SCHEDULER + _REGISTERED + _ALARM_AFTER_THE_CALL.format(what=what))
+    assert re.search(r"^=+ 5 passed, 1 error", run.stdout, re.MULTILINE), run.stdout
+    assert re.search(r"^ERROR test_a.py::test_a2 - between the phases of the test", run.stdout, re.MULTILINE)
+    assert "then its teardown" not in run.stdout
     assert run.returncode == pytest.ExitCode.TESTS_FAILED
 
 
@@ -49,6 +93,7 @@ class _Node:
     def __init__(self, name: str) -> None:
         self.gateway = SimpleNamespace(id=name)
         self.queue: list[int] = []
+        self.workeroutput: dict[str, Any] = {}
         self.shutting_down = self.is_ready = self.is_dead = False
 
     def send_runtest_some(self, indices: list[int]) -> None:
@@ -127,3 +172,15 @@ def test_every_test_runs_once_whatever_crashes(seed: int) -> None:
         assert len(run.nodes) < 200, "workers are replaced for ever"
     assert run.ran == Counter(run.tests)
     assert run.crashed == Counter(run.crashing)
+
+
+def test_a_session_that_ends_in_the_midst_of_a_test_gives_its_error() -> None:
+    config: Any = SimpleNamespace(getvalue=lambda _: ["popen"], option=SimpleNamespace(loadscopereorder=False))
+    scheduler, node = ByFileAndSession(config), _Node("gw0")
+    scheduler.add_node(node)
+    scheduler.add_node_collection(node, ["test_a.py::test_a1", "test_a.py::test_a2"])
+    scheduler.schedule()
+    scheduler.mark_test_complete(node, 0)
+    node.workeroutput = {"internal error": "ValueError: lost"}
+    with pytest.raises(RuntimeError, match=r"(?s)'gw0' ended in the midst of 'test_a.py::test_a2':.ValueError: lost"):
+        scheduler.remove_node(node)
