@@ -9,7 +9,7 @@ from typing import Final
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.support.herders import GRACE_MS, HERE, REBALANCE_MS, SESSION_MS, THERE, Driver
 
 from ottla.connect.herder.events import (
@@ -71,6 +71,8 @@ class HerderModel(RuleBasedStateMachine):
         self.failures: list[tuple[TaskId, str]] = []
         """Of tasks, whose status has to have been written."""
         self.is_settled = self.leads = False
+        self.was_settled = False
+        """Whether the worker was settled at its last turn."""
 
     # --- effects ---
 
@@ -78,13 +80,17 @@ class HerderModel(RuleBasedStateMachine):
         state = self.driver.herder.state
         assigned = state.assignment.workers.get(HERE, frozenset())
         ours = {*self.threads}
+        if isinstance(event, TasksStopped):
+            ours.update(event.tasks)
+        elif isinstance(event, TaskNotStarted):
+            ours.add(event.task)
         for effect in self.driver.send(event):
             match effect:
                 case StartTask(task, config):
                     connector = state.connectors[task.connector]
                     assert task not in self.threads, "two runs of one task"
                     assert task in assigned
-                    assert self.is_settled
+                    assert self.was_settled
                     assert connector.target is Target.STARTED
                     assert config == connector.tasks[task.task]
                     self.threads[task] = Thread(dict(config))
@@ -125,6 +131,15 @@ class HerderModel(RuleBasedStateMachine):
                 case FenceTasks(tasks):
                     assert tasks
 
+    @initialize(leads=st.booleans(), count=st.integers(1, 3))
+    def begin(self, leads: bool, count: int) -> None:
+        """Most sequences of events from nothing on do not come as far as a running task."""
+        revision = self.driver.configure("a", value="0")
+        self.driver.commit("a", [{"n": str(n)} for n in range(count)], revision)
+        self.driver.assign(HERE if leads else THERE, {HERE: [TaskId("a", n) for n in range(count)]})
+        self.is_settled, self.leads = True, leads
+        self.turn_of_member()
+
     # --- what operators do ---
 
     @rule(name=st.sampled_from(NAMES), wish=st.sampled_from(Target), value=st.integers(0, 2))
@@ -150,7 +165,7 @@ class HerderModel(RuleBasedStateMachine):
 
     # --- what the group and the other worker do ---
 
-    @rule(is_settled=st.booleans(), leads=st.booleans())
+    @rule(is_settled=st.sampled_from([True, True, False]), leads=st.booleans())
     def rebalance(self, is_settled: bool, leads: bool) -> None:
         self.is_settled, self.leads = is_settled, is_settled and leads
 
@@ -174,6 +189,16 @@ class HerderModel(RuleBasedStateMachine):
     def wait(self, passed_ms: int) -> None:
         self.driver.now_ms += passed_ms
 
+    @rule()
+    def turn_of_member(self) -> None:
+        self.was_settled = self.is_settled
+        self.send(RunTurn(self.is_settled, self.leads))
+
+    @rule(passed_ms=st.sampled_from([1, LONG_MS]))
+    def turn_later(self, passed_ms: int) -> None:
+        self.wait(passed_ms)
+        self.turn_of_member()
+
     @rule(is_sole_writer=st.booleans(), members=st.sampled_from([(HERE,), (HERE, THERE)]))
     def turn(self, is_sole_writer: bool, members: tuple[str, ...]) -> None:
         if self.leads:
@@ -181,7 +206,7 @@ class HerderModel(RuleBasedStateMachine):
             for name in list(self.driver.herder.state.connectors):
                 self.send(PlanTurn(name, members))
             self.send(AssignTurn(members))
-        self.send(RunTurn(self.is_settled, self.leads))
+        self.turn_of_member()
 
     # --- outcomes ---
 
@@ -204,7 +229,7 @@ class HerderModel(RuleBasedStateMachine):
         self.send(PlanEnded(plan, "it cannot be fenced" if fails else None))
 
     @precondition(lambda self: self.threads)
-    @rule(data=st.data(), how=st.sampled_from(["runs", "fails", "is fenced", "cannot start"]))
+    @rule(data=st.data(), how=st.sampled_from(["runs", "fails", "fails", "is fenced", "cannot start"]))
     def task(self, data: st.DataObject, how: str) -> None:
         task = data.draw(st.sampled_from(sorted(self.threads)))
         thread = self.threads[task]
@@ -259,7 +284,7 @@ class HerderModel(RuleBasedStateMachine):
         self.is_settled, self.leads = True, False
         for round_ in range(4):
             self.driver.now_ms += LONG_MS
-            self.send(RunTurn(is_settled=True, is_leader=False))
+            self.turn_of_member()
             while self.stopping:
                 self.stopped(in_time=round_ % 2 == 0)
             self.sweep()
@@ -275,6 +300,8 @@ class HerderModel(RuleBasedStateMachine):
         for task in wanted.keys() - self.threads.keys():
             assert self.driver.send(TaskRestartRequested(task)) == []
             effects = self.driver.send(RunTurn(is_settled=True, is_leader=False))
+            self.driver.now_ms += LONG_MS  # another worker may have reported that it runs there
+            effects += self.driver.send(RunTurn(is_settled=True, is_leader=False))
             assert StartTask(task, wanted[task]) in effects, f"{task} neither runs nor waits for a restart"
 
 
