@@ -27,21 +27,13 @@ from ottla.connect.runtime.new_topics import NewTopics
 from ottla.connect.runtime.plugins import ConnectorClass
 from ottla.connect.runtime.positions import position_value
 from ottla.connect.runtime.task import BasicContext, Delivery, Report, Task, WorkerEnvironment
+from ottla.connect.runtime.transaction_boundary import Phase, TransactionBoundary
 from ottla.connect.runtime.worker_settings import TRANSACTIONAL
 from ottla.producers import abandon
 
 _TIMEOUT_S: Final = 60.0
-_POLL_TRANSACTION_S: Final = 0.05
-"""Minimum time for which a transaction collects records while more keep coming, unless configured."""
-_COMMITS_TAKE: Final = 6
-"""It collects for so many times as long as the last commit took, so that commits cost no more than a seventh."""
-_LONGEST_TRANSACTION_S: Final = 0.5
 _POLL_EVERY: Final = 256
 """Records between two polls of the client."""
-_MOST_RECORDS: Final = 20_000
-"""In one transaction: what has to be repeated, and what readers wait for."""
-_IDLE_COMMIT_S: Final = 0.1
-"""Without transactions: how often positions are kept at most when nothing more is there."""
 _LATER: Final = 0.2
 _LOOK_S: Final = 1.0
 """Between two looks of a source that is done at the brokers."""
@@ -100,8 +92,15 @@ class SourceTask(Task):
             try:
                 client = self._environment.client("producer", config)
                 longest_s = float(client.get("transaction.timeout.ms", _TRANSACTION_TIMEOUT_MS)) / 1000
-                boundary = _Boundary(runtime, self._environment, writer.transactional, longest_s)
-                self._pump(source, chain, writer, boundary, config, lifeline)
+                start = self.context.position(source.part())
+                boundary = TransactionBoundary(
+                    runtime,
+                    flush_s=self._environment.settings.offset_flush_interval_ms / 1000,
+                    transactional=writer.transactional,
+                    longest_s=longest_s,
+                    gives_positions=start is not None,
+                )
+                self._pump(source, start, chain, writer, boundary, config, lifeline)
             finally:
                 source.close()
         except KafkaException as failure:
@@ -133,14 +132,14 @@ class SourceTask(Task):
     def _pump(
         self,
         source: Source[Any],
+        start: Position | None,
         chain: Chain,
         writer: "Writer",
-        boundary: "_Boundary",
+        boundary: TransactionBoundary,
         config: Mapping[str, str],
         lifeline: Lifeline,
     ) -> None:
         own_part = source.part()
-        start = self.context.position(own_part)
         generator = source.read(start)
         if not (hasattr(generator, "__next__") and hasattr(generator, "close")):
             raise ConnectError(
@@ -148,42 +147,32 @@ class SourceTask(Task):
                 f"{type(generator).__name__}"
             )
         done = object()
-        positioned = start is not None  # whether this source gives positions at all
-        rest = False  # whether what was taken since the last position would come again if it were committed
-        between = True  # whether `read` could go on after what was taken last
         try:
             while not self.context.stopping:
                 try:
                     item: Any = next(generator, done)
                 except Retriable:
-                    if between:  # what came before is good
+                    if boundary.phase is Phase.AT_POSITION:  # what came before is good
                         self._commit(source, writer, boundary)
                     raise
                 together = isinstance(item, list | tuple)
-                if item is done or item is None or (together and not item):
+                items = item if together else () if item is None or item is done else (item,)
+                if not items:
                     if boundary.idle(done=item is done):
                         self._commit(source, writer, boundary)
-                        rest = False
                     lifeline.check(writer.client)
                     while item is done and not self.context.stopped.wait(_LOOK_S):
                         lifeline.check(writer.client)
                     continue
-                between = False
-                items = item if together else (item,)
                 sent = [each for each in items if self._take(each, own_part, chain, writer, config)]
                 self._note_change(source, sent)
-                last = item[-1] if together and item else item
-                between = isinstance(last, Progress | SourceRecord) and last.position is not None
-                positioned = positioned or any(e.position is not None for e in (item if together else (item,)))
-                # without transactions what was sent cannot be taken back, and positions are good as they are
-                rest = positioned and not between and writer.transactional
-                boundary.taken(len(item) if together else 1)
-                if rest and boundary.expiring():
+                boundary.taken(items, together=together)
+                if boundary.expiring():
                     self.context.warn(_NO_POSITION)
                     self._commit(source, writer, boundary)
-                elif boundary.over(together=together) and not rest:
+                elif boundary.over():
                     self._commit(source, writer, boundary)
-            if not rest:  # a rest is aborted when the writer closes, and comes again
+            if boundary.phase is not Phase.BEYOND_POSITION:  # else the writer's close aborts them, and they come again
                 self._commit(source, writer, boundary)
         finally:
             generator.close()
@@ -225,7 +214,7 @@ class SourceTask(Task):
                 self._changed_at = changed_at
                 return
 
-    def _commit(self, source: Source[Any], writer: "Writer", boundary: "_Boundary") -> None:
+    def _commit(self, source: Source[Any], writer: "Writer", boundary: TransactionBoundary) -> None:
         self._check_not_given_up()
         began = time.monotonic()
         safe = writer.commit()
@@ -276,58 +265,6 @@ class _Context(BasicContext):
         """Skip what came in, or raise."""
         error = BadRecord(reason) if isinstance(reason, str) else reason
         self.tolerance.handle("TASK_POLL", self.connector, error, None)
-
-
-class _Boundary:
-    """When a transaction ends, or, without them, when positions are kept."""
-
-    def __init__(
-        self, runtime: SourceRuntimeSettings, environment: WorkerEnvironment, transactional: bool, longest_s: float
-    ) -> None:
-        """`longest_s`: after which the brokers abort a transaction."""
-        self._longest_s = longest_s
-        self._kind = runtime.transaction_boundary.lower()
-        flush_s = environment.settings.offset_flush_interval_ms / 1000
-        interval_ms = runtime.transaction_boundary_interval_ms
-        self._adapts = False
-        if not transactional:
-            self._length_s, self._idle_s = flush_s, _IDLE_COMMIT_S
-        elif self._kind == "interval":
-            self._length_s = self._idle_s = flush_s if interval_ms is None else interval_ms / 1000
-        else:
-            self._length_s, self._idle_s = _POLL_TRANSACTION_S, 0.0
-            self._adapts = True
-        if transactional:
-            self._length_s, self._idle_s = min(self._length_s, longest_s / 2), min(self._idle_s, longest_s / 2)
-        self._taken, self._since = 0, time.monotonic()
-        self._began = self._since
-
-    def taken(self, count: int) -> None:
-        """Records, or moves, have been added."""
-        if not self._taken:
-            self._began = time.monotonic()
-            self._since = max(self._since, time.monotonic() - self._idle_s)
-        self._taken += count
-
-    def over(self, *, together: bool) -> bool:
-        """Whether enough have been added; `together`: the last of them came as a list."""
-        if self._kind == "connector" and together:
-            return True
-        return self._taken >= _MOST_RECORDS or time.monotonic() - self._since >= self._length_s
-
-    def expiring(self) -> bool:
-        """Whether half of the time is over after which the brokers abort what has been added."""
-        return self._taken > 0 and time.monotonic() - self._began >= self._longest_s / 2
-
-    def idle(self, *, done: bool) -> bool:
-        """Whether to end now that nothing more is there; `done`: nor will be."""
-        return self._taken > 0 and (done or time.monotonic() - self._since >= self._idle_s)
-
-    def committed(self, took_s: float) -> None:
-        """Begin anew, after a commit that took so long."""
-        self._taken, self._since = 0, time.monotonic()
-        if self._adapts:
-            self._length_s = min(max(_POLL_TRANSACTION_S, _COMMITS_TAKE * took_s), _LONGEST_TRANSACTION_S)
 
 
 class Writer(Protocol):

@@ -1,5 +1,6 @@
 """What tasks do where something goes wrong: dead letters, offsets, rests without a position, answers of brokers."""
 
+import itertools
 import logging
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -22,6 +23,7 @@ from ottla.connect.runtime.logs import TopicLogs
 from ottla.connect.runtime.secrets import Secrets
 from ottla.connect.runtime.sink_task import SinkTask
 from ottla.connect.runtime.source_task import SourceTask
+from ottla.connect.runtime.transaction_boundary import Phase, TransactionBoundary
 
 TASK = TaskId("tested", 0)
 FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -144,15 +146,21 @@ class Transactions:
         return []
 
 
-def run(
-    items: list[Any], start: Position | None, monkeypatch: pytest.MonkeyPatch, *, longest_s: float = 60.0
-) -> Transactions:
-    """Every item is over the boundary; the task is stopped after the last."""
-    monkeypatch.setattr(source_task._Boundary, "over", lambda *_, **__: True)
-    runtime = SourceRuntimeSettings.model_construct(transaction_boundary="poll", transaction_boundary_interval_ms=None)
-    environment: Any = SimpleNamespace(
-        settings=SimpleNamespace(offset_flush_interval_ms=1000), positions=SimpleNamespace(of=lambda *_: start)
+def boundary(kind: str = "poll", *, gives_positions: bool = True, longest_s: float = 60.0) -> TransactionBoundary:
+    """A second passes whenever it looks at the clock, so that every item is over it."""
+    return TransactionBoundary(
+        SourceRuntimeSettings.model_construct(transaction_boundary=kind, transaction_boundary_interval_ms=90_000),
+        flush_s=60.0,
+        transactional=True,
+        longest_s=longest_s,
+        gives_positions=gives_positions,
+        clock=itertools.count().__next__,
     )
+
+
+def run(items: list[Any], start: Position | None, *, longest_s: float = 60.0) -> Transactions:
+    """Every item is over the boundary; the task is stopped after the last."""
+    environment: Any = SimpleNamespace(settings=SimpleNamespace(), positions=SimpleNamespace())
     task: Any = SourceTask(TASK, {}, environment, lambda *_: None, lambda *_: None)
     task.context.log = logging.getLogger("tested")
 
@@ -166,35 +174,85 @@ def run(
     chain: Any = SimpleNamespace(encode=lambda each: each)
     writer = Transactions()
     task._topics.add("t")
-    boundary = source_task._Boundary(runtime, environment, True, longest_s)
-    task._pump(source, chain, writer, boundary, {}, Lifeline(Brokers("")))
+    limits = boundary(gives_positions=start is not None, longest_s=longest_s)
+    task._pump(source, start, chain, writer, limits, {}, Lifeline(Brokers("")))
     writer.warning = task.context.warning
     return writer
 
 
-def test_records_after_the_last_position_wait_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_after_the_last_position_wait_for_the_next() -> None:
     items = [SourceRecord(topic="t", value=n) for n in "ab"]
-    given = run([*items, Progress(position={"at": 1}), *items], {"at": 0}, monkeypatch)
+    given = run([*items, Progress(position={"at": 1}), *items], {"at": 0})
     assert given.done == [["a", "b", 1]]
     assert given.open == ["a", "b"]  # aborted when the writer closes
-    assert run(items, None, monkeypatch).done == [["a"], ["b"]]  # a source without positions
+    assert run(items, None).done == [["a"], ["b"]]  # a source without positions
 
 
-def test_a_transaction_ends_before_the_brokers_abort_it_and_the_status_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_transaction_ends_before_the_brokers_abort_it_and_the_status_says_so() -> None:
     items = [SourceRecord(topic="t", value=n) for n in "ab"]
-    given = run([*items, Progress(position={"at": 1})], {"at": 0}, monkeypatch, longest_s=0.0)
+    given = run([*items, Progress(position={"at": 1})], {"at": 0}, longest_s=0.0)
     assert given.done == [["a"], ["b"], [1]]
     assert given.warning is not None
     assert given.warning.startswith("the source has given no position for half of transaction.timeout.ms")
 
 
 def test_a_transaction_by_time_ends_before_the_brokers_abort_it() -> None:
-    runtime = SourceRuntimeSettings.model_construct(
-        transaction_boundary="interval", transaction_boundary_interval_ms=90_000
+    by_time = boundary("interval")
+    by_time.taken([SourceRecord(topic="t", value="a", position={"at": 1})], together=False)
+    seconds = next(n for n in itertools.count(1) if by_time.over())
+    assert 20 < seconds <= 30
+
+
+def test_a_list_ends_a_transaction_of_the_connectors_choice() -> None:
+    of_lists = boundary("connector")
+    one = SourceRecord(topic="t", value="a", position={"at": 1})
+    of_lists.taken([one, one], together=True)
+    assert of_lists.over()
+    of_lists.taken([one, SourceRecord(topic="t", value="b")], together=True)
+    assert not of_lists.over()  # the rest would come again
+
+
+@pytest.mark.parametrize(
+    ("positions", "gives_positions", "transactional", "phase"),
+    [
+        ([1], False, True, Phase.AT_POSITION),
+        ([None, 1], True, True, Phase.AT_POSITION),
+        ([1, None], False, True, Phase.BEYOND_POSITION),
+        ([None], True, True, Phase.BEYOND_POSITION),
+        ([None], False, True, Phase.COMMITTABLE),
+        ([None], True, False, Phase.COMMITTABLE),
+    ],
+)
+def test_what_may_be_committed_depends_on_the_positions(
+    positions: list[int | None], gives_positions: bool, transactional: bool, phase: Phase
+) -> None:
+    runtime = SourceRuntimeSettings.model_construct(transaction_boundary="poll", transaction_boundary_interval_ms=None)
+    of_some = TransactionBoundary(
+        runtime, flush_s=1.0, transactional=transactional, longest_s=60.0, gives_positions=gives_positions
     )
-    environment: Any = SimpleNamespace(settings=SimpleNamespace(offset_flush_interval_ms=60_000))
-    boundary = source_task._Boundary(runtime, environment, True, 60.0)
-    assert (boundary._length_s, boundary._idle_s) == (30.0, 30.0)
+    taken = [SourceRecord(topic="t", value="a", position=None if at is None else {"at": at}) for at in positions]
+    of_some.taken(taken, together=True)
+    assert of_some.phase is phase
+    of_some.committed(0.0)
+    assert of_some.phase is Phase.AT_POSITION
+
+
+@pytest.mark.parametrize(("position", "committed"), [({"at": 2}, [["a", "b", 2]]), (None, [])])
+def test_a_source_that_asks_for_another_try_keeps_what_has_a_position(position: Position, committed: list[Any]) -> None:
+    def read(_position: Position | None) -> Iterator[Any]:
+        yield SourceRecord(topic="t", value="a")
+        yield SourceRecord(topic="t", value="b", position=position)
+        raise Retriable("away")
+
+    environment: Any = SimpleNamespace(settings=SimpleNamespace(), positions=SimpleNamespace())
+    task: Any = SourceTask(TASK, {}, environment, lambda *_: None, lambda *_: None)
+    source: Any = SimpleNamespace(part=dict, read=read, committed=lambda *_: None, changed_at=lambda *_: None)
+    writer = Transactions()
+    task._topics.add("t")
+    limits = boundary("interval")
+    with pytest.raises(Retriable, match="away"):
+        task._pump(source, {}, SimpleNamespace(encode=lambda each: each), writer, limits, {}, Lifeline(Brokers("")))
+    assert writer.done == committed
 
 
 def answer(error: KafkaError | None) -> Any:
@@ -315,7 +373,6 @@ def test_why_a_record_was_not_taken_is_found_out_when_it_is_tried_again(monkeypa
         writer.commit()
 
 
-def test_a_list_of_nothing_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source_task._Boundary, "idle", lambda *_, **__: True)
+def test_a_list_of_nothing_is_nothing() -> None:
     one = SourceRecord(topic="t", value="a", position={"at": 1})
-    assert run([one, [], SourceRecord(topic="t", value="b")], {"at": 0}, monkeypatch).done == [["a", 1]]
+    assert run([one, [], SourceRecord(topic="t", value="b")], {"at": 0}).done == [["a", 1]]
