@@ -1,4 +1,4 @@
-"""The tasks of one owner: named, reported when they fail, cancelled at its end."""
+"""Background tasks: named, reported when they fail, cancelled at the end of their owner."""
 
 import asyncio
 import logging
@@ -8,6 +8,21 @@ from typing import Any, TypeVar
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+
+def supervised(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], name: str) -> "asyncio.Task[T]":
+    """Begin `work` in a later turn of the loop. A failure is logged, under this name, when it happens.
+
+    For a task that its owner cancels by itself; an owner of several has `Tasks`.
+    """
+    task = loop.create_task(work, name=name)
+    task.add_done_callback(_report_failure)
+    return task
+
+
+def _report_failure(task: "asyncio.Task[Any]") -> None:
+    if not task.cancelled() and (failure := task.exception()) is not None:
+        log.error("background work failed: %s", task.get_name(), exc_info=failure)
 
 
 class Tasks:
@@ -22,7 +37,7 @@ class Tasks:
 
     def spawn(self, work: Coroutine[Any, Any, T], name: str) -> "asyncio.Task[T]":
         """Begin `work` in a later turn of the loop. A failure is logged, under this name, when it happens."""
-        task = asyncio.get_running_loop().create_task(work, name=name)
+        task = supervised(asyncio.get_running_loop(), work, name)
         self._running[task] = None
         task.add_done_callback(self._ended)
         return task
@@ -36,5 +51,3 @@ class Tasks:
 
     def _ended(self, task: "asyncio.Task[Any]") -> None:
         del self._running[task]
-        if not task.cancelled() and (failure := task.exception()) is not None:
-            log.error("background work failed: %s", task.get_name(), exc_info=failure)

@@ -1,10 +1,54 @@
 """Background work: what becomes of failures, and of what is under way at the end."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
-from ottla.tasks import Tasks
+import ottla
+from ottla.tasks import Tasks, supervised
+
+AWAITED = {
+    "broker.py": 2,
+    "server/dispatch.py": 1,
+    "server/handlers/fetch.py": 1,
+    "server/keyed_queue.py": 1,
+    "server/membership.py": 3,
+    "replication/fetcher.py": 1,
+    "tasks.py": 1,
+    "testing/simulation/cluster.py": 2,
+    "testing/simulation/loop.py": 1,
+    "testing/simulation/store.py": 1,
+}
+"""Tasks whose outcome the code that began them looks at: all others are supervised."""
+
+
+def test_every_task_that_nobody_awaits_is_supervised() -> None:
+    source = Path(ottla.__file__).parent
+    begun = {
+        path.relative_to(source).as_posix(): count
+        for path in sorted(source.rglob("*.py"))
+        if (count := path.read_text().count("create_task("))
+    }
+    assert begun == AWAITED
+
+
+def test_a_supervised_task_has_its_name_and_its_failure_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def fail() -> None:
+        raise ValueError("a defect")
+
+    async def main() -> None:
+        task = supervised(asyncio.get_running_loop(), fail(), "a failing task")
+        assert task.get_name() == "a failing task"
+        stopped = supervised(asyncio.get_running_loop(), asyncio.sleep(60), "a stopped one")
+        await asyncio.sleep(0)
+        stopped.cancel()
+        await asyncio.wait([task, stopped])
+        await asyncio.sleep(0)
+
+    asyncio.run(main())
+    assert "background work failed: a failing task" in caplog.text
+    assert "stopped one" not in caplog.text
 
 
 def test_a_failure_is_logged_when_it_happens_and_harms_nothing_else(caplog: pytest.LogCaptureFixture) -> None:

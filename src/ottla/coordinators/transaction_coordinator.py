@@ -31,6 +31,7 @@ from ottla.ids import (
     TopicPartition,
     TransactionalId,
 )
+from ottla.tasks import supervised
 from ottla.transactions.config import TransactionConfig
 from ottla.transactions.events import (
     AddPartitions,
@@ -290,15 +291,13 @@ class TransactionCoordinator(Coordinator[TransactionEvent, "TransactionRecord"])
             # markers that follow here would come late, and could end the next transaction.
             predecessor.cancel()
         work = self._end_everywhere(partition, epoch, message, predecessor)
-        task = asyncio.get_running_loop().create_task(work, name=f"markers of {transactional_id}")
+        task = supervised(asyncio.get_running_loop(), work, f"markers of {transactional_id}")
         self._sending[transactional_id] = task
         task.add_done_callback(lambda done: self._sent(transactional_id, done))
 
     def _sent(self, transactional_id: TransactionalId, task: "asyncio.Task[None]") -> None:
         if self._sending.get(transactional_id) is task:
             del self._sending[transactional_id]
-        if not task.cancelled() and task.exception() is not None:
-            log.error("the markers of %s were not sent", transactional_id, exc_info=task.exception())
 
     async def _end_everywhere(
         self,

@@ -29,6 +29,7 @@ from ottla.metadata.store.base import (
     StoreUnavailable,
     Update,
 )
+from ottla.tasks import supervised
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +80,7 @@ class ClusterController:
             for path in (layout.CONTROLLER_PATH, layout.BROKERS_PATH, layout.LOG_DIRECTORY_EVENTS_PATH)
         ]
         self._woken.set()
-        self._task = self._loop.create_task(self._run(), name="controller")
+        self._task = supervised(self._loop, self._run(), "controller")
 
     async def close(self) -> None:
         """Withdraw, and let other brokers race at once: they need not wait for the end of the session."""

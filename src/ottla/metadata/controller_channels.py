@@ -24,6 +24,7 @@ from ottla.ids import BrokerId
 from ottla.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from ottla.protocol.messages.stop_replica import StopReplicaRequest
 from ottla.protocol.messages.update_metadata import UpdateMetadataRequest
+from ottla.tasks import supervised
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +72,7 @@ class BrokerChannel:
         """A broker that has no room for another connection takes it, and hangs up at once."""
         self._refusals = 0
         self._is_silent = False
-        self._task = loop.create_task(self._run(), name=f"controller to broker {broker.broker_id}")
+        self._task = supervised(loop, self._run(), f"controller to broker {broker.broker_id}")
 
     def send(self, requests: Sequence[Request]) -> None:
         """Queue requests, behind those that are on their way."""

@@ -15,6 +15,7 @@ from ottla.errors import OttlaError
 from ottla.ids import BrokerId
 from ottla.metadata.store import layout
 from ottla.metadata.store.base import Check, MetadataStore, Update
+from ottla.tasks import supervised
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +56,7 @@ class LeadershipLease:
     def start(self) -> None:
         """Look after the node, which has just been made."""
         self._end_watch = self._store.watch(self._path, self._changed.set)
-        self._task = self._loop.create_task(self._run(), name="leadership lease")
+        self._task = supervised(self._loop, self._run(), "leadership lease")
 
     async def close(self) -> None:
         """Stop watching the session, and wait for the task to end."""

@@ -17,6 +17,7 @@ from ottla.errors import ErrorCode, OttlaError
 from ottla.ids import BrokerId
 from ottla.metadata.store import layout
 from ottla.metadata.store.base import MetadataStore
+from ottla.tasks import supervised
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +113,7 @@ class RegisteredBrokers:
     def read_soon(self) -> "asyncio.Task[bool]":
         """Begin to read the store, unless that has begun."""
         if self._reading is None or self._reading.done():
-            self._reading = asyncio.get_running_loop().create_task(self._read())
+            self._reading = supervised(asyncio.get_running_loop(), self._read(), "registered brokers")
         return self._reading
 
     def store_changed(self) -> None:

@@ -25,6 +25,7 @@ from ottla.ids import LeaderEpoch, Offset, TopicPartition
 from ottla.log.directories import LogDirectories
 from ottla.log.directory import LogDirectory
 from ottla.replication.decisions.throttles import ByteRate
+from ottla.tasks import supervised
 
 if TYPE_CHECKING:
     from ottla.log.flush import FlushTicket
@@ -154,7 +155,7 @@ class AlterLogDirs:
     def _begin(self, partition: "Partition", directory: LogDirectory) -> None:
         move = self._moves[partition.topic_partition] = _Move(partition, directory)
         log.info("%s is moved to %s", partition.topic_partition, directory.path)
-        move.task = self._loop.create_task(self._run(move), name=f"move of {partition.topic_partition}")
+        move.task = supervised(self._loop, self._run(move), f"move of {partition.topic_partition}")
 
     def _cancel(self, topic_partition: TopicPartition) -> None:
         move = self._moves.pop(topic_partition, None)
@@ -291,7 +292,9 @@ class AlterLogDirs:
         self._replicas.change_log(partition, copy)
         at = partition.topic_partition
         log.info("%s was moved to log directory %s", at, directory.path)
-        clearing = self._clearing[at] = self._loop.create_task(self._discard(move, old, source, copy))
+        clearing = self._clearing[at] = supervised(
+            self._loop, self._discard(move, old, source, copy), f"former files of {at}"
+        )
         clearing.add_done_callback(lambda _: self._clearing.pop(at))
 
     async def _until_synced(self, partition: "Partition", copy: "PartitionLog", end: Offset) -> None:

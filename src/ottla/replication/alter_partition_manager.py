@@ -14,6 +14,7 @@ from ottla.errors import ErrorCode
 from ottla.ids import BrokerId
 from ottla.protocol.messages.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
 from ottla.protocol.schema import Message
+from ottla.tasks import supervised
 
 if TYPE_CHECKING:
     from ottla.replication.decisions.in_sync import Proposal
@@ -50,7 +51,7 @@ class AlterPartitionManager:
         """Bring it to the controller, instead of an older one of the same partition."""
         self._open[partition] = proposal
         if self._task is None or self._task.done():
-            self._task = self._loop.create_task(self._send_all(), name="in-sync replicas")
+            self._task = supervised(self._loop, self._send_all(), "in-sync replicas")
 
     async def close(self) -> None:
         """Propose nothing any more."""

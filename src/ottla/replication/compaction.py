@@ -32,6 +32,7 @@ from ottla.log.cleaner import (
 )
 from ottla.log.replacement import Replacement, is_unfinished
 from ottla.replication.full_directories import LACKS_ROOM
+from ottla.tasks import supervised
 
 if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
@@ -98,7 +99,7 @@ class Compaction:
     def start(self) -> None:
         """Begin, unless `log.cleaner.enable` is false."""
         if self._settings().log_cleaner_enable:
-            self._task = self._loop.create_task(self._run())
+            self._task = supervised(self._loop, self._run(), "log cleaner")
 
     async def close(self) -> None:
         """Stop the cleaner, and wait for it."""

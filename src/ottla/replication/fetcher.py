@@ -33,6 +33,7 @@ from ottla.protocol.messages.fetch import (
 from ottla.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.replication.divergence import StartOver, Truncation, divergence, takes_back
 from ottla.replication.follower_session import FIRST_EPOCH, FollowerSession, Key
+from ottla.tasks import supervised
 
 if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
@@ -210,7 +211,7 @@ class LeaderFetcher:
         """The fetch that waits at the leader."""
         self._is_interrupted = False
         self._session = FollowerSession()
-        self._task = loop.create_task(self._run(), name=f"fetcher of broker {leader}")
+        self._task = supervised(loop, self._run(), f"fetcher of broker {leader}")
 
     @property
     def is_idle(self) -> bool:

@@ -22,6 +22,7 @@ from random import Random
 from typing import Final
 
 from ottla.log.directory import LogDirectory
+from ottla.tasks import supervised
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +51,7 @@ class FullDirectories:
     def write_failed(self, directory: LogDirectory) -> None:
         """Something could not be written there for lack of room."""
         if directory not in self._watched and not self._is_closed:
-            self._watched[directory] = self._loop.create_task(self._watch(directory), name=f"room in {directory.path}")
+            self._watched[directory] = supervised(self._loop, self._watch(directory), f"room in {directory.path}")
 
     async def close(self) -> None:
         """Look no longer."""

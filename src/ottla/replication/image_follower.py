@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.errors import OttlaError
 from ottla.ids import PartitionId, TopicId, TopicName, TopicPartition
+from ottla.tasks import supervised
 
 if TYPE_CHECKING:
     from ottla.cluster.image import MetadataImage, PartitionImage, TopicImage
@@ -55,7 +56,7 @@ class ImageFollower:
                 same = set(map(id, before))
                 self._changed += [(topic, part) for part in topic.partitions if id(part) not in same]
         if (self._gone or self._changed) and self._following is None:
-            self._following = self._loop.create_task(self._follow_in_turns())
+            self._following = supervised(self._loop, self._follow_in_turns(), "partitions of the metadata image")
 
     async def until_followed(self) -> None:
         """Wait until every partition of the image is created or removed."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.errors import InvalidRequest, OttlaError, sentence
 from ottla.server.listener import Listener, LoadFor, OpenSockets
+from ottla.tasks import supervised
 
 if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
@@ -110,7 +111,7 @@ class Listeners:
 
         def changed(*_: object) -> None:
             if metadata.config.listeners != self._wanted and self._following is None:
-                self._following = self._loop.create_task(self._follow(metadata))
+                self._following = supervised(self._loop, self._follow(metadata), "changes of listeners")
 
         self._begin = begin
         for bound in self._open.values():

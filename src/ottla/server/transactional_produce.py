@@ -8,6 +8,7 @@ while one is being verified, those that come after it wait. A request to very ma
 (ADR 22) and always waits for its producer's turn; until it has it, its connection is held.
 """
 
+import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -30,8 +31,6 @@ from ottla.server.context import Deferred, RequestContext
 from ottla.slices import Steps, run_at_once
 
 if TYPE_CHECKING:
-    import asyncio
-
     from ottla.clock import Clock
     from ottla.config.broker import BrokerConfig
     from ottla.coordinators.verification import TransactionVerifier
@@ -124,9 +123,10 @@ async def handle_many(
         if verdicts is not None:
             answer = append_all(request, context, verdicts)
             return await answer if isinstance(answer, Coroutine) else answer
-        return _Waiting(parts, request, context, producers.pop(), append_all).enqueue()
+        queued = _Waiting(parts, request, context, producers.pop(), append_all).enqueue()
     finally:
         release()
+    return await queued
 
 
 def _producers_in(request: "ProduceRequest") -> Steps[set[ProducerIdAndEpoch]]:
@@ -159,7 +159,7 @@ def _verdicts_without_asking(
 class _Waiting:
     """One request, from the moment it is known to be transactional."""
 
-    __slots__ = ("_append_all", "_context", "_deferred", "_generation", "_parts", "_producer", "_request")
+    __slots__ = ("_append_all", "_context", "_generation", "_parts", "_producer", "_request")
 
     def __init__(
         self,
@@ -175,7 +175,6 @@ class _Waiting:
         self._producer = producer
         self._append_all = append_all
         self._generation = generation_of(context.api_version)
-        self._deferred: Deferred[ProduceResponse | None] = Deferred(keeps_request=True)
 
     def start(self) -> "Answer | LaterAnswer":
         is_behind_others = self._parts.transactional_queue.is_busy(self._producer.producer_id)
@@ -184,10 +183,9 @@ class _Waiting:
         keep_records(self._request)
         return self.enqueue()
 
-    def enqueue(self) -> "Answer":
+    def enqueue(self) -> "LaterAnswer":
         """Go on behind what the producer has sent before; the records have to be the request's own by now."""
-        self._parts.transactional_queue.put(self._producer.producer_id, self._verify_and_append)
-        return self._deferred
+        return _outcome(self._parts.transactional_queue.put(self._producer.producer_id, self._verify_and_append))
 
     def _unverified(self) -> "Steps[dict[tuple[int, int], tuple[Partition, Verification]]]":
         """What the coordinator has to be asked about. What cannot be appended at all shows when it is tried."""
@@ -213,19 +211,9 @@ class _Waiting:
                     found[number, data.index] = partition, verification
         return found
 
-    async def _verify_and_append(self) -> None:
-        try:
-            verdicts = await self._verdicts()
-            answer = self._append_all(self._request, self._context, verdicts)
-            if isinstance(answer, Coroutine):
-                answer = await answer
-        except Exception as error:  # the client gets the error, or its connection is closed
-            self._deferred.complete(error)
-            return
-        if isinstance(answer, Deferred):
-            answer.deliver_to(self._deferred.complete)
-        else:
-            self._deferred.complete(answer)
+    async def _verify_and_append(self) -> "Answer":
+        answer = self._append_all(self._request, self._context, await self._verdicts())
+        return await answer if isinstance(answer, Coroutine) else answer
 
     async def _verdicts(self) -> "Verdicts":
         unverified = await self._parts.slices.run(self._unverified())
@@ -248,6 +236,11 @@ class _Waiting:
         return ApiError(
             told, f"{partition} is not known to be in the transaction: the coordinator answered {code.name}"
         )
+
+
+async def _outcome(appending: "asyncio.Task[Answer]") -> "Answer":
+    """The answer of queued work. The broker appends what it has accepted, also when the connection is gone."""
+    return await asyncio.shield(appending)
 
 
 def keep_records(request: "ProduceRequest") -> None:

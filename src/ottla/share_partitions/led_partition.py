@@ -17,6 +17,7 @@ from ottla.ids import GroupId, PartitionId, TopicId
 from ottla.share.partition import RENEW, Acknowledgement, Limits, SharePartition, Write
 from ottla.share.state import UNKNOWN_START_OFFSET, SharePartitionKey, SharePartitionState, StateBatch
 from ottla.share_partitions.reads import KeptBatches, Look, SlowRead, Taken, Terms, look
+from ottla.tasks import supervised
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -111,7 +112,7 @@ class LedSharePartition:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._is_waking = False
-        self._task: asyncio.Task[None] | None = loop.create_task(self._load())
+        self._task: asyncio.Task[None] | None = supervised(loop, self._load(), f"loading of {self}")
         """Reads the state at first, writes it later."""
 
     def __str__(self) -> str:
@@ -326,7 +327,7 @@ class LedSharePartition:
 
     def _write(self) -> None:
         if self._machine is not None and self._task is None and (write := self._machine.take_write()) is not None:
-            self._task = self._loop.create_task(self._write_on(self._machine, write))
+            self._task = supervised(self._loop, self._write_on(self._machine, write), f"writes of {self}")
 
     async def _write_on(self, machine: SharePartition, write: Write | None) -> None:
         while write is not None:

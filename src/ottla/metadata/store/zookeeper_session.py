@@ -35,6 +35,7 @@ from ottla.errors import ErrorCode
 from ottla.metadata.store.base import SessionEvent, SessionListener, StoreUnavailable
 from ottla.metadata.store.zookeeper_address import ZooKeeperAddress
 from ottla.metadata.store.zookeeper_wire import Client
+from ottla.tasks import supervised
 
 log = logging.getLogger(__name__)
 
@@ -371,7 +372,7 @@ class Session:
             self._is_lost = True
             self._lost_id = self._session_id
             if self._loop is not None and (self._reporting is None or self._reporting.done()):
-                self._reporting = self._loop.create_task(self._report_absence())
+                self._reporting = supervised(self._loop, self._report_absence(), "reports of a lost session")
             self._notify(SessionEvent.LOST)
 
     async def _report_absence(self) -> None:
