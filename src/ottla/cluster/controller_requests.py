@@ -39,6 +39,7 @@ SOME_STATES: Final = 1
 LEADER_WHEN_DELETED: Final = -2
 EPOCH_WHEN_DELETED: Final = -2
 PLAINTEXT: Final = 0
+SECURITY_PROTOCOLS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 RECOVERED: Final = 0
 RECOVERING: Final = 1
 """The leader has to confirm that it leads. (KIP-704 requires the same after an unclean election.)"""
@@ -350,7 +351,12 @@ def _update_metadata(
             UpdateMetadataBroker(
                 id=alive.broker_id,
                 endpoints=[
-                    UpdateMetadataEndpoint(port=port, host=host, listener=name, security_protocol=PLAINTEXT)
+                    UpdateMetadataEndpoint(
+                        port=port,
+                        host=host,
+                        listener=name,
+                        security_protocol=SECURITY_PROTOCOLS.get(alive.security_protocols.get(name, ""), PLAINTEXT),
+                    )
                     for name, (host, port) in alive.endpoints.items()
                 ],
                 rack=alive.rack,

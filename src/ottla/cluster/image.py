@@ -101,6 +101,8 @@ class BrokerImage(NamedTuple):
     """Listener name to advertised host and port."""
     confirms_leadership: bool = False
     """Does it confirm that it leads, when it is elected? Kafka's brokers do not."""
+    security_protocols: Mapping[str, str] = MappingProxyType({})
+    """Listener name to security protocol; PLAINTEXT for a listener that it does not name."""
 
 
 INITIAL_FEATURES: Final[Mapping[str, int]] = MappingProxyType(

@@ -384,6 +384,12 @@ class BrokerConfig:
         ]
 
     @property
+    def security_protocols(self) -> dict[str, str]:
+        """Security protocols of the listeners that do not speak plain text, by their names."""
+        plain = SECURITY_PROTOCOLS[0]
+        return {each.name: each.security_protocol for each in self.listeners if each.security_protocol != plain}
+
+    @property
     def inter_broker_listener(self) -> str:
         """Name of the listener over which brokers speak with each other: without a setting PLAINTEXT, as in Kafka, or
         the first one."""

@@ -43,6 +43,13 @@ class FileRegion:
             raise EOFError(f"the file ends before byte {self._position + self._size}")
         return count
 
+    def read(self, sent: int, size: int) -> bytes:
+        """What follows the first `sent` bytes, at most `size` bytes of it. Raises as `send_to`."""
+        found = os.pread(self._descriptor, min(self._size - sent, size), self._position + sent)
+        if not found:
+            raise EOFError(f"the file ends before byte {self._position + self._size}")
+        return found
+
     def is_in_memory(self, sent: int) -> bool:
         """Whether what is sent next, after the first `sent` bytes, can be had without waiting for the disk."""
         return self._file.is_in_memory(self._position + sent, min(self._size - sent, STEP_BYTES))

@@ -147,7 +147,8 @@ class ClusterMetadata(MetadataView):
         """
         self._endpoints = endpoints
         rack = self._static_config.broker_rack
-        broker = BrokerImage(self.broker_id, UNKNOWN_EPOCH, rack, endpoints, confirms_leadership=True)
+        protocols = self.config.security_protocols
+        broker = BrokerImage(self.broker_id, UNKNOWN_EPOCH, rack, endpoints, True, protocols)
         path = f"{layout.BROKERS_PATH}/{self.broker_id}"
         deadline = self._clock.monotonic() + self._static_config.zookeeper_session_timeout_ms / 1000 * 1.5
         while True:

@@ -173,7 +173,13 @@ class MetadataService(MetadataView):
         self._image = image
         self._config = self._effective_config(image)
         at = endpoints(self._config) if callable(endpoints) else endpoints
-        broker = BrokerImage(self.broker_id, self._controller_epoch + 1, self._static_config.broker_rack, at)
+        broker = BrokerImage(
+            self.broker_id,
+            self._controller_epoch + 1,
+            self._static_config.broker_rack,
+            at,
+            security_protocols=self._config.security_protocols,
+        )
         commands.append(RegisterBroker(broker))
         if layout.CONTROLLER_PATH not in self._versions:
             self._controller_epoch += 1
@@ -289,7 +295,8 @@ class MetadataService(MetadataView):
     async def advertise(self, endpoints: Endpoints) -> None:
         async with self._changing:
             known = self._image.brokers[self.broker_id]
-            await self._commit([RegisterBroker(known._replace(endpoints=endpoints))])
+            known = known._replace(endpoints=endpoints, security_protocols=self._config.security_protocols)
+            await self._commit([RegisterBroker(known)])
 
     async def close(self) -> None:
         """End the session; the last image stays readable."""

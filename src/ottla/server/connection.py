@@ -131,15 +131,30 @@ class Connection:
         self._waiting_for_memory = False
         self.moved_bytes = 0
         self._holds = 0  # requests that let no other one of this connection begin
-        self._reading = True
+        self._reading = False
         self._resuming = False
         self._writing = False
         self._gives_way = False  # of one turn of the loop it has had enough
         self._consuming = False  # frames that came together are being handled
         self._sending_soon = False
-        loop.add_reader(transport.fd, self._on_readable)
+        transport.begin(self._start_reading, self._refuse)
 
     # -- reading ---------------------------------------------------------------------------------------------------
+
+    def _refuse(self, reason: str) -> None:
+        log.info("closing %s at listener %s: %s", self.describe(), self.listener, reason)
+        self.close()
+
+    def _start_reading(self) -> None:
+        self._reading = True
+        self._loop.add_reader(self._transport.fd, self._on_readable)
+        if self._transport.has_decrypted():
+            self._loop.call_soon(self._read_decrypted)
+
+    def _read_decrypted(self) -> None:
+        """Read what the loop does not report, as it would have."""
+        if self._reading and self._transport.has_decrypted():
+            self._on_readable()
 
     def _on_readable(self) -> None:
         self._handling_errors(self._read)
@@ -172,6 +187,8 @@ class Connection:
             if framer.is_complete:
                 self._memory.has_received(self)
         self._handle_frames()
+        if self._reading and self._transport.has_decrypted():
+            self._loop.call_soon(self._read_decrypted)
 
     def _handle_frames(self) -> None:
         """Handle the requests that were received as a whole.
@@ -207,8 +224,7 @@ class Connection:
         self._resuming = False
         if self._holds or self.closed:
             return  # since this was scheduled; a holder resumes it
-        self._reading = True
-        self._loop.add_reader(self._transport.fd, self._on_readable)
+        self._start_reading()
         self._handling_errors(self._handle_frames)
 
     def _dispatch(self, frame: memoryview) -> None:
@@ -252,8 +268,7 @@ class Connection:
             and not self._has_enough_unsent()
         ):
             if self._consuming or not self._framer.has_rest:
-                self._reading = True
-                self._loop.add_reader(self._transport.fd, self._on_readable)
+                self._start_reading()
             elif not self._resuming:
                 self._resuming = True
                 self._loop.call_soon(self._handle_rest)  # not now: this may be the end of a handler's call
@@ -401,6 +416,7 @@ class Connection:
             return
         self.closed = True
         if self._reading:
+            self._reading = False
             self._loop.remove_reader(self._transport.fd)
         if self._writing and not self._loading:
             self._loop.remove_writer(self._transport.fd)

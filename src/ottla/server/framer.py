@@ -18,6 +18,8 @@ FIRST_FRAME_BUFFER_BYTES: Final = 128 * 1024
 GROWTH_BYTES: Final = 1 << 20
 """What a buffer grows by at most: fresh memory costs the loop a fifth of a millisecond a megabyte."""
 NOTHING: Final = memoryview(b"")
+CLIENT_HELLO: Final = b"\x16\x03"
+"""The first bytes of a handshake of TLS; read as a size, they are more than 350 MB."""
 
 
 class BadFrame(Exception):
@@ -146,6 +148,8 @@ class Framer:
             start += 4
         size = int.from_bytes(prefix, "big", signed=True)
         if not 0 < size <= self._max_frame_bytes:
+            if prefix[:2] == CLIENT_HELLO:
+                raise BadFrame("the client speaks TLS, and this listener does not (listener.security.protocol.map)")
             raise BadFrame(
                 f"a request of {size} bytes announced, of at most {self._max_frame_bytes} (socket.request.max.bytes)"
             )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.server.connection import Connection, Endpoints, FrameHandler, Load
 from ottla.server.framer import SCRATCH_BYTES
-from ottla.server.transport import PlainTransport
+from ottla.server.transport import PlainTransport, Transport
 
 if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
@@ -87,9 +87,12 @@ class Listener:
         limits: "ConnectionLimits",
         memory: "MemoryBudget",
         next_connection_id: Callable[[], int],
+        transport: Callable[[socket.socket], Transport] = PlainTransport,
     ) -> None:
+        """`transport` makes what is between a client's socket and its connection; it takes the socket over."""
         self.name = name
         self.connections: dict[Connection, None] = {}
+        self._transport = transport
         self._loop = loop
         self._handle_frame: FrameHandler | None = None
         self._disconnected: Callable[[int], None] | None = None
@@ -175,7 +178,7 @@ class Listener:
                 connection_id = self._next_connection_id()
                 endpoints = Endpoints(self.name, connection_id, *sock.getpeername()[:2], *sock.getsockname()[:2])
                 connection = Connection(
-                    PlainTransport(sock),
+                    self._transport(sock),
                     endpoints,
                     loop=self._loop,
                     scratch=self._scratch,

@@ -4,7 +4,7 @@
 """
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from ottla.log.file_region import FileRegion
@@ -22,8 +22,16 @@ class Transport(Protocol):
         """The descriptor whose readiness the loop watches."""
         ...
 
+    def begin(self, ready: Callable[[], None], failed: Callable[[str], None]) -> None:
+        """Call `ready` once bytes can be received and sent, or `failed` with the reason why there will be none."""
+        ...
+
     def receive_into(self, buffers: Sequence[memoryview]) -> int:
         """Fill `buffers` in their order with what has come; returns how many bytes, 0 at the end of the stream."""
+        ...
+
+    def has_decrypted(self) -> bool:
+        """Whether something can be received although the descriptor reports nothing."""
         ...
 
     def has_unread(self) -> bool:
@@ -51,8 +59,14 @@ class PlainTransport:
         self._sock = sock
         self.fd: Final = sock.fileno()
 
+    def begin(self, ready: Callable[[], None], failed: Callable[[str], None]) -> None:
+        ready()
+
     def receive_into(self, buffers: Sequence[memoryview]) -> int:
         return self._sock.recv_into(buffers[0]) if len(buffers) == 1 else self._sock.recvmsg_into(buffers)[0]
+
+    def has_decrypted(self) -> bool:
+        return False
 
     def has_unread(self) -> bool:
         try:

@@ -1,7 +1,7 @@
 """The order of replies and what is sent of them, over a transport that takes as little as it likes."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import pytest
@@ -49,7 +49,13 @@ class Reluctant:
     def send_region(self, region: FileRegion, sent: int) -> int:
         return self._take(cast("Region", region).content[sent:])
 
+    def begin(self, ready: Callable[[], None], failed: Callable[[str], None]) -> None:
+        raise AssertionError
+
     def receive_into(self, buffers: Sequence[memoryview]) -> int:
+        raise AssertionError
+
+    def has_decrypted(self) -> bool:
         raise AssertionError
 
     def has_unread(self) -> bool:

@@ -81,6 +81,7 @@ _CONFIG_DIRECTORIES: Final = {
 }
 _CONFIG_TYPES: Final = {directory: resource_type for resource_type, directory in _CONFIG_DIRECTORIES.items()}
 _DEFAULT_NAME: Final = "<default>"
+PLAINTEXT: Final = "PLAINTEXT"
 
 
 class MalformedNode(OttlaError):
@@ -201,7 +202,12 @@ def _read_broker(broker_id: BrokerId, value: dict[str, object], created: int) ->
     epoch = value.get("epoch", 0)
     assert isinstance(epoch, int)
     confirms_leadership = value.get("confirms_leadership") is True
-    return BrokerImage(broker_id, created or epoch, None if rack is None else str(rack), endpoints, confirms_leadership)
+    listed_protocols = value.get("listener_security_protocol_map", {})
+    assert isinstance(listed_protocols, dict)
+    protocols = {name: protocol for name, protocol in listed_protocols.items() if protocol != PLAINTEXT}
+    return BrokerImage(
+        broker_id, created or epoch, None if rack is None else str(rack), endpoints, confirms_leadership, protocols
+    )
 
 
 # -- commands to operations ----------------------------------------------------------------------------------------
@@ -468,7 +474,9 @@ def _broker_node(broker: BrokerImage, now_ms: int) -> bytes:
     host, port = next(iter(broker.endpoints.values()), (None, -1))
     value: dict[str, object] = {
         "features": {},
-        "listener_security_protocol_map": dict.fromkeys(broker.endpoints, "PLAINTEXT"),
+        "listener_security_protocol_map": {
+            name: broker.security_protocols.get(name, PLAINTEXT) for name in broker.endpoints
+        },
         "endpoints": endpoints,
         "jmx_port": -1,
         "port": port,

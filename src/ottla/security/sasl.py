@@ -1,0 +1,188 @@
+"""The broker's side of SASL mechanisms: one exchange of tokens for each authentication. PURE.
+
+Sources: RFC 4616 (PLAIN), RFC 5802 and 7677 (SCRAM), KIP-84; errors as Kafka's `PlainSaslServer` and `ScramSaslServer`.
+"""
+
+import hashlib
+import hmac
+import re
+from base64 import b64decode, b64encode
+from binascii import Error as Base64Error
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple, Protocol
+
+from ottla.errors import InvalidConfig
+
+SCRAM_HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+FEWEST_ITERATIONS: Final = 4096
+MOST_ITERATIONS: Final = 16384
+"""As in Kafka: a credential with more would make each login dear for the client."""
+_CLIENT_FIRST: Final = re.compile(r"n,(?:a=([^,]+))?,((?:m=[^,]*,)?n=([^,]+),r=([!-+\--~]+)(?:,.*)?)", re.DOTALL)
+_CLIENT_FINAL: Final = re.compile(r"(c=([^,]+),r=([!-+\--~]+)(?:,.*)?),p=([^,]+)", re.DOTALL)
+_BAD_ESCAPE: Final = re.compile(r"=(?!2C|3D)")
+
+
+class AuthenticationRefused(Exception):
+    """The client has not proved its name. The text is sent to the client, and does not help to guess."""
+
+
+class Exchange(Protocol):
+    """One authentication."""
+
+    user: str | None
+    """The name that the client has proved; None before."""
+
+    def respond(self, token: bytes) -> bytes:
+        """The challenge that answers a client's token. Raises `AuthenticationRefused`."""
+        ...
+
+
+class PlainExchange:
+    """User name and password in one token."""
+
+    def __init__(self, is_right: Callable[[str, str], bool]) -> None:
+        """`is_right(user, password)` decides."""
+        self._is_right = is_right
+        self.user: str | None = None
+
+    def respond(self, token: bytes) -> bytes:
+        """Nothing, if the password is right."""
+        try:
+            parts = token.decode().split("\0")
+        except UnicodeDecodeError:
+            raise AuthenticationRefused("Invalid SASL/PLAIN response: it is not UTF-8") from None
+        if len(parts) != 3:
+            raise AuthenticationRefused(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
+        authorization_id, user, password = parts
+        if not user:
+            raise AuthenticationRefused("Authentication failed: username not specified")
+        if not password:
+            raise AuthenticationRefused("Authentication failed: password not specified")
+        if not self._is_right(user, password):
+            raise AuthenticationRefused("Authentication failed: Invalid username or password")
+        if authorization_id and authorization_id != user:
+            raise AuthenticationRefused(
+                "Authentication failed: Client requested an authorization id that is different from username"
+            )
+        self.user = user
+        return b""
+
+
+def is_one_of(passwords: Mapping[str, str]) -> Callable[[str, str], bool]:
+    """Whether a user has a password, found in the same time for every password of a length."""
+
+    def is_right(user: str, password: str) -> bool:
+        expected = passwords.get(user)
+        return hmac.compare_digest((expected or "").encode(), password.encode()) and expected is not None
+
+    return is_right
+
+
+class ScramCredential(NamedTuple):
+    """What a broker stores of a user: enough to check a password, too little to log in with."""
+
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+
+    def __repr__(self) -> str:
+        return f"ScramCredential(iterations={self.iterations})"
+
+
+def credential(mechanism: str, salted_password: bytes, salt: bytes, iterations: int) -> ScramCredential:
+    """Made of a password that was salted: PBKDF2 of it, as AlterUserScramCredentials sends it."""
+    algorithm = SCRAM_HASHES[mechanism]
+    client_key = hmac.digest(salted_password, b"Client Key", algorithm)
+    server_key = hmac.digest(salted_password, b"Server Key", algorithm)
+    return ScramCredential(salt, hashlib.new(algorithm, client_key).digest(), server_key, iterations)
+
+
+def salted(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
+    """PBKDF2 of a password: milliseconds for thousands of iterations, for any thread."""
+    return hashlib.pbkdf2_hmac(SCRAM_HASHES[mechanism], password.encode(), salt, iterations)
+
+
+def credential_text(stored: ScramCredential) -> str:
+    """In the form in which Kafka keeps it in ZooKeeper (`ScramCredentialUtils`)."""
+    salt, stored_key, server_key = (b64encode(part).decode() for part in stored[:3])
+    return f"salt={salt},stored_key={stored_key},server_key={server_key},iterations={stored.iterations}"
+
+
+def parse_credential(text: str) -> ScramCredential:
+    """The reverse of `credential_text`. Raises `InvalidConfig`, which does not quote it."""
+    fields = dict(field.partition("=")[::2] for field in text.split(","))
+    try:
+        salt, stored_key, server_key = (
+            b64decode(fields[name], validate=True) for name in ("salt", "stored_key", "server_key")
+        )
+        return ScramCredential(salt, stored_key, server_key, int(fields["iterations"]))
+    except (KeyError, ValueError) as error:
+        raise InvalidConfig("a SCRAM credential has not the form salt=,stored_key=,server_key=,iterations=") from error
+
+
+class ScramExchange:
+    """The client proves that it knows the password, and then the broker that it knows the credential."""
+
+    def __init__(self, mechanism: str, find: Callable[[str], ScramCredential | None], nonce: str) -> None:
+        """`find` gives the credential of a user; `nonce` is random, printable, without commas, and used once."""
+        self._algorithm = SCRAM_HASHES[mechanism]
+        self._find = find
+        self._nonce = nonce
+        self._claimed = ""
+        self._credential: ScramCredential | None = None
+        self._signed = ""
+        self._is_first = True
+        self.user: str | None = None
+
+    def respond(self, token: bytes) -> bytes:
+        """The salt at first, then the proof of the broker."""
+        try:
+            text = token.decode()
+        except UnicodeDecodeError:
+            raise AuthenticationRefused("Invalid SCRAM message: it is not UTF-8") from None
+        if self._is_first:
+            self._is_first = False
+            return self._first(text)
+        return self._final(text)
+
+    def _first(self, text: str) -> bytes:
+        found = _CLIENT_FIRST.fullmatch(text)
+        if found is None or _BAD_ESCAPE.search(found.group(3)):
+            raise AuthenticationRefused("Invalid SCRAM client first message")
+        authorization_id, bare, name, nonce = found.groups()
+        user = name.replace("=2C", ",").replace("=3D", "=")
+        if authorization_id and authorization_id not in (name, user):
+            raise AuthenticationRefused(
+                "Authentication failed: Client requested an authorization id that is different from username"
+            )
+        stored = self._find(user)
+        if stored is None:
+            raise AuthenticationRefused("Authentication failed: Invalid user credentials")
+        self._claimed, self._credential = user, stored
+        self._nonce = nonce + self._nonce
+        server_first = f"r={self._nonce},s={b64encode(stored.salt).decode()},i={stored.iterations}"
+        self._signed = f"{bare},{server_first}"
+        return server_first.encode()
+
+    def _final(self, text: str) -> bytes:
+        found = _CLIENT_FINAL.fullmatch(text)
+        stored = self._credential
+        if found is None or stored is None:
+            raise AuthenticationRefused("Invalid SCRAM client final message")
+        without_proof, _, nonce, proof_text = found.groups()
+        if nonce != self._nonce:
+            raise AuthenticationRefused("Invalid client nonce in the final client message")
+        try:
+            proof = b64decode(proof_text, validate=True)
+        except Base64Error:
+            raise AuthenticationRefused("Invalid SCRAM client final message") from None
+        signed = f"{self._signed},{without_proof}".encode()
+        signature = hmac.digest(stored.stored_key, signed, self._algorithm)
+        client_key = bytes(left ^ right for left, right in zip(proof, signature, strict=False))
+        if len(proof) != len(signature) or not hmac.compare_digest(
+            hashlib.new(self._algorithm, client_key).digest(), stored.stored_key
+        ):
+            raise AuthenticationRefused("Authentication failed: Invalid user credentials")
+        self.user = self._claimed
+        return b"v=" + b64encode(hmac.digest(stored.server_key, signed, self._algorithm))
