@@ -20,6 +20,7 @@ from ottla.cluster.image import empty_image
 from ottla.collector import collect_quickly
 from ottla.config.broker import BrokerConfig
 from ottla.config.loading import load
+from ottla.config.tls import PROTOCOLS
 from ottla.coordinators.group_coordinator import GroupCoordinator
 from ottla.coordinators.markers import LocalMarkers
 from ottla.coordinators.share_coordinator import ShareCoordinator
@@ -56,6 +57,7 @@ from ottla.share_partitions.led_partitions import SharePartitions
 from ottla.slices import Slices
 
 if TYPE_CHECKING:
+    from ottla.client.sockets import Connect
     from ottla.server.membership import Join
 
 log = logging.getLogger("ottla")
@@ -170,6 +172,7 @@ class Broker:
         )
         stack.callback(memory.close)
         listeners = self._listeners = Listeners(platform.open_sockets, limits, memory, loop)
+        stack.push_async_callback(listeners.close_certificates)
         stack.callback(listeners.close)
         policies = await open_policies(config)
         stack.push_async_callback(policies.close)
@@ -282,6 +285,13 @@ class Broker:
             stack.push_async_callback(membership.hand_over)
             await membership.join(listeners.endpoints)
 
+    def _connect(self, listeners: Listeners) -> "Connect":
+        """How this broker connects to others: as their listener between brokers asks for."""
+        listener = self.config.inter_broker_listener
+        if self.config.security_protocols.get(listener) in PROTOCOLS:
+            return listeners.certificates(self.config, listener).connect
+        return self._platform.connect
+
     async def _open_metadata(
         self, directories: LogDirectories, policies: Policies, listeners: Listeners, stack: AsyncExitStack
     ) -> "tuple[MetadataView, Join | None]":
@@ -296,7 +306,7 @@ class Broker:
             metadata, join = await open_cluster(
                 config,
                 platform.clock,
-                platform.connect,
+                self._connect(listeners),
                 platform.resolve,
                 platform.open_store,
                 directories,

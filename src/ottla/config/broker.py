@@ -16,7 +16,7 @@ from ottla.config.topic_settings import TOPIC_SETTINGS, TopicSetting
 from ottla.errors import InvalidConfig
 from ottla.ids import BrokerId
 
-SERVED_PROTOCOLS: Final = ("PLAINTEXT",)
+SERVED_PROTOCOLS: Final = ("PLAINTEXT", "SSL")
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
@@ -53,6 +53,7 @@ class BrokerConfig:
     zookeeper_session_timeout_ms: int
     zookeeper_connection_timeout_ms: int
     inter_broker_listener_name: str | None
+    security_inter_broker_protocol: str
     control_plane_listener_name: str | None
     inter_broker_peer_addresses: tuple[str, ...]
     controller_socket_timeout_ms: int
@@ -121,6 +122,20 @@ class BrokerConfig:
     log_cleaner_max_compaction_lag_ms: int
     log_cleaner_min_cleanable_ratio: float
     log_cleaner_min_compaction_lag_ms: int
+    ssl_client_auth: str
+    ssl_enabled_protocols: tuple[str, ...]
+    ssl_cipher_suites: tuple[str, ...]
+    ssl_endpoint_identification_algorithm: str | None
+    ssl_keystore_type: str
+    ssl_keystore_location: str | None
+    ssl_keystore_password: str | None
+    ssl_keystore_key: str | None
+    ssl_keystore_certificate_chain: str | None
+    ssl_key_password: str | None
+    ssl_truststore_type: str
+    ssl_truststore_location: str | None
+    ssl_truststore_password: str | None
+    ssl_truststore_certificates: str | None
     connections_max_idle_ms: int
     max_connections: int
     max_connections_per_ip: int
@@ -327,6 +342,10 @@ class BrokerConfig:
                     )
         if self.unprotected_listeners and not self.allow_insecure:
             raise InvalidConfig("\n".join([*self.unprotected_listeners, UNPROTECTED]))
+        if self.inter_broker_listener_name is not None and "security.inter.broker.protocol" in self.given:
+            raise InvalidConfig(
+                "Only one of inter.broker.listener.name and security.inter.broker.protocol should be set."
+            )
         if self.inter_broker_listener not in {listener.name for listener in self.listeners}:
             raise InvalidConfig(f"inter.broker.listener.name: {self.inter_broker_listener} is not in listeners")
         if self.control_plane_listener not in {listener.name for listener in self.listeners}:
@@ -394,7 +413,9 @@ class BrokerConfig:
         """Name of the listener over which brokers speak with each other: without a setting PLAINTEXT, as in Kafka, or
         the first one."""
         names = [listener.name for listener in self.listeners]
-        return self.inter_broker_listener_name or ("PLAINTEXT" if "PLAINTEXT" in names else names[0])
+        protocol = self.security_inter_broker_protocol
+        is_asked_for = "security.inter.broker.protocol" in self.given
+        return self.inter_broker_listener_name or (protocol if is_asked_for or protocol in names else names[0])
 
     @property
     def control_plane_listener(self) -> str:

@@ -5,7 +5,7 @@ The settings of ZooKeeper and of its controller are Kafka 3.9's, the last releas
 
 from typing import Final
 
-from ottla.config.setting import Change, Kind, Networks, Setting
+from ottla.config.setting import Change, Kind, Networks, OneOf, Setting
 from ottla.config.topic_settings import AT_LEAST_0, AT_LEAST_1, FOREVER
 
 CLUSTER: Final = (
@@ -36,6 +36,14 @@ CLUSTER: Final = (
         None,
         "Listener for requests between brokers; PLAINTEXT, or the first one, if it is not given. Requests that only "
         "brokers may send are served at this listener alone, and refused to clients as far as is possible without TLS.",
+    ),
+    Setting(
+        "security.inter.broker.protocol",
+        Kind.STRING,
+        "PLAINTEXT",
+        "Name of the listener for requests between brokers, where `inter.broker.listener.name` is not given: that of "
+        "its protocol.",
+        OneOf(("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")),
     ),
     Setting(
         "control.plane.listener.name",

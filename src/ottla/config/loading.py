@@ -8,10 +8,12 @@ from typing import Final
 
 from ottla.config.broker import BrokerConfig
 from ottla.config.broker_settings import BROKER_SETTINGS
+from ottla.config.changeable import LISTENER_OVERRIDE
 from ottla.config.earlier_settings import EARLIER_SETTINGS
 from ottla.config.properties import PLACEHOLDER, PropertiesProblem, parse_properties
 from ottla.config.protection import PROTECTING_NAMES, UNPROTECTED, asked_protection
 from ottla.config.providers import PREFIX, resolved, resolved_by
+from ottla.config.tls import PROTOCOLS, TLS_SETTINGS, prefix_of
 from ottla.errors import InvalidConfig
 
 DEVELOPMENT_START: Final = {
@@ -81,7 +83,23 @@ def load(
     warnings += [f"{asked}, and gets NO PROTECTION (--allow-insecure)" for asked in insecure]
     warnings += unknown
     warnings += _quorum_warnings(config)
+    warnings += _tls_warnings(config)
     return config, warnings
+
+
+def _tls_warnings(config: BrokerConfig) -> list[str]:
+    """Settings of TLS that no listener uses: their owner may take its listeners for encrypted."""
+    encrypted = {prefix_of(name) for name, protocol in config.security_protocols.items() if protocol in PROTOCOLS}
+    warnings = []
+    for name in config.given:
+        own = LISTENER_OVERRIDE.fullmatch(name)
+        if own is None:
+            is_of_tls, is_used = name in TLS_SETTINGS, bool(encrypted)
+        else:
+            is_of_tls, is_used = own.group(1) in TLS_SETTINGS, name.removesuffix(own.group(1)) in encrypted
+        if is_of_tls and not is_used:
+            warnings.append(f"{name}: has no effect; no listener that it concerns has the security protocol SSL")
+    return warnings
 
 
 def _quorum_warnings(config: BrokerConfig) -> list[str]:
@@ -131,6 +149,10 @@ def _without_effect(name: str, text: str) -> str | None:
     from ottla.config.other_settings import OTHER_SETTINGS  # big, and seldom needed
 
     if name == PREFIX or name.startswith(f"{PREFIX}."):
+        return ""
+    own = LISTENER_OVERRIDE.fullmatch(name)
+    if own is not None and own.group(1) in TLS_SETTINGS:
+        TLS_SETTINGS[own.group(1)].parse(text)
         return ""
     setting = OTHER_SETTINGS.get(name)
     if setting is not None:

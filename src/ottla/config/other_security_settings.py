@@ -146,38 +146,13 @@ _SECURITY_SASL: Final = (
 _SECURITY_TLS: Final = (
     other("ssl.allow.dn.changes", Kind.BOOLEAN, "false", "Let a renewed certificate have another distinguished name."),
     other("ssl.allow.san.changes", Kind.BOOLEAN, "false", "Let a renewed certificate lose alternative names."),
-    other("ssl.cipher.suites", Kind.LIST, "", "Cipher suites that are allowed."),
-    other(
-        "ssl.client.auth",
-        Kind.STRING,
-        "none",
-        "Whether clients must show a certificate.",
-        OneOf(("required", "requested", "none")),
-    ),
-    other("ssl.enabled.protocols", Kind.LIST, "TLSv1.2,TLSv1.3", "Versions of TLS that are allowed."),
-    other(
-        "ssl.endpoint.identification.algorithm",
-        Kind.STRING,
-        "https",
-        "How a server's name is checked against its certificate.",
-    ),
     other("ssl.engine.factory.class", Kind.CLASS, None, "Java class that makes TLS engines."),
-    other("ssl.key.password", Kind.PASSWORD, None, "Password of the private key."),
     other("ssl.keymanager.algorithm", Kind.STRING, "SunX509", "Algorithm of the key manager."),
-    other("ssl.keystore.certificate.chain", Kind.PASSWORD, None, "Certificate chain, as PEM text."),
-    other("ssl.keystore.key", Kind.PASSWORD, None, "Private key, as PEM text."),
-    other("ssl.keystore.location", Kind.STRING, None, "File with the private key and its certificates."),
-    other("ssl.keystore.password", Kind.PASSWORD, None, "Password of that file."),
-    other("ssl.keystore.type", Kind.STRING, "JKS", "Format of that file."),
     other("ssl.principal.mapping.rules", Kind.STRING, "DEFAULT", "Rules from distinguished names to short names."),
     other("ssl.protocol", Kind.STRING, "TLSv1.3", "Version of TLS that is preferred."),
     other("ssl.provider", Kind.STRING, None, "Java provider of TLS."),
     other("ssl.secure.random.implementation", Kind.STRING, None, "Source of random numbers."),
     other("ssl.trustmanager.algorithm", Kind.STRING, "PKIX", "Algorithm of the trust manager."),
-    other("ssl.truststore.certificates", Kind.PASSWORD, None, "Trusted certificates, as PEM text."),
-    other("ssl.truststore.location", Kind.STRING, None, "File with the trusted certificates."),
-    other("ssl.truststore.password", Kind.PASSWORD, None, "Password of that file."),
-    other("ssl.truststore.type", Kind.STRING, "JKS", "Format of that file."),
 )
 
 SECURITY: Final = (*_SECURITY_DELEGATION_TOKENS, *_SECURITY_SASL, *_SECURITY_TLS)

@@ -55,13 +55,6 @@ _NETWORK_AND_THREADS: Final = (
     other("socket.connection.setup.timeout.max.ms", Kind.LONG, "30000", "Longest such time after repeated failures."),
     other("early.start.listeners", Kind.LIST, None, "Listeners opened before the authorizer is ready."),
     other(
-        "security.inter.broker.protocol",
-        Kind.STRING,
-        "PLAINTEXT",
-        "Security protocol between brokers.",
-        OneOf(("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")),
-    ),
-    other(
         "server.max.startup.time.ms",
         Kind.LONG,
         "9223372036854775807",

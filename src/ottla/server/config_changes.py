@@ -72,7 +72,9 @@ async def change_configs(
                 if change.resource_type == ResourceType.CLIENT_METRICS:
                     parts.telemetry.check_room(subscriptions | {change.name})
                     subscriptions.add(change.name)
-                planned[index] = ConfigChange(ResourceType(change.resource_type), change.name, edits, replace)
+                wanted = ConfigChange(ResourceType(change.resource_type), change.name, edits, replace)
+                await _check_certificates(wanted, parts)
+                planned[index] = wanted
             else:
                 raise InvalidRequest(f"Unknown resource type {change.resource_type}")
         except OttlaError as refused:
@@ -99,17 +101,29 @@ async def _alter(changes: Sequence[ConfigChange], validate_only: bool, parts: Pa
         return await parts.metadata.alter_configs(changes, validate_only=validate_only)
 
 
+async def _check_certificates(change: ConfigChange, parts: Parts) -> None:
+    """Raise `InvalidRequest` if a listener of this broker could not encrypt after the change."""
+    config = _config_after(change, parts)
+    if config is not None:
+        await parts.listeners.check_certificates(config)
+
+
 def _new_listeners(change: ConfigChange, parts: Parts) -> BrokerConfig | None:
     """This broker's settings after a change of its listeners; None for other changes, and for one to be refused."""
+    config = _config_after(change, parts)
+    return None if config is None or config.listeners == parts.metadata.config.listeners else config
+
+
+def _config_after(change: ConfigChange, parts: Parts) -> BrokerConfig | None:
+    """This broker's settings after a change; None for a change of something else, and for one to be refused."""
     metadata = parts.metadata
     if change.resource_type is not ResourceType.BROKER or change.name != str(metadata.broker_id):
         return None
     try:
         command = plan_configs(metadata.image, metadata.config, change, static=metadata.static_config)
-        config = effective_config(apply(metadata.image, [command]), metadata.static_config)
+        return effective_config(apply(metadata.image, [command]), metadata.static_config)
     except OttlaError:
         return None
-    return None if config.listeners == metadata.config.listeners else config
 
 
 def _edits(change: AskedChange) -> Steps[list[ConfigEdit]]:

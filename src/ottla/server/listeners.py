@@ -10,16 +10,20 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.errors import InvalidRequest, OttlaError, sentence
+from ottla.config.tls import PROTOCOLS
+from ottla.errors import InvalidConfig, InvalidRequest, OttlaError, sentence
 from ottla.server.listener import Listener, LoadFor, OpenSockets
+from ottla.server.transport import PlainTransport, Transport
 from ottla.tasks import supervised
 
 if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
     from ottla.config.broker import Listener as Address
     from ottla.metadata.view import MetadataView
+    from ottla.server.certificates import Certificates
     from ottla.server.connection import FrameHandler
     from ottla.server.connection_limits import ConnectionLimits
     from ottla.server.memory import MemoryBudget
@@ -46,6 +50,8 @@ class Listeners:
         memory: "MemoryBudget",
         loop: asyncio.AbstractEventLoop,
     ) -> None:
+        self._certificates: Certificates | None = None
+        """Where a listener speaks TLS."""
         self.ports: dict[str, int] = {}
         """Listener name to the port it is bound to."""
         self.endpoints: dict[str, tuple[str, int]] = {}
@@ -90,7 +96,7 @@ class Listeners:
         try:
             for wanted in config.listeners:
                 opened[wanted.name] = self._bind(wanted, config)
-        except OSError:
+        except (OSError, InvalidConfig):
             for bound in opened.values():
                 bound.listener.close()
             raise
@@ -110,6 +116,8 @@ class Listeners:
             listener.start(handle_frame, disconnected, load_for=load_for)
 
         def changed(*_: object) -> None:
+            if self._certificates is not None:
+                self._certificates.follow(metadata.config)
             if metadata.config.listeners != self._wanted and self._following is None:
                 self._following = supervised(self._loop, self._follow(metadata), "changes of listeners")
 
@@ -131,6 +139,11 @@ class Listeners:
         for listener in self._retired:
             listener.close()
 
+    async def close_certificates(self) -> None:
+        """Stop looking at them, once every connection is closed."""
+        if self._certificates is not None:
+            await self._certificates.close()
+
     # -- changes -----------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
@@ -145,7 +158,7 @@ class Listeners:
                 for wanted in config.listeners:
                     if not self._is_open(wanted):
                         self._prepared[wanted] = await self._loop.run_in_executor(None, self._bind, wanted, config)
-            except OSError as problem:
+            except (OSError, InvalidConfig) as problem:
                 self._drop_prepared()
                 raise InvalidRequest(sentence(problem)) from problem
             try:
@@ -154,6 +167,14 @@ class Listeners:
                     await asyncio.wait([self._following])
             finally:
                 self._drop_prepared()
+
+    async def check_certificates(self, config: "BrokerConfig") -> None:
+        """Raise `InvalidRequest` if an open listener could not encrypt with these settings."""
+        if self._certificates is not None:
+            try:
+                await self._certificates.check(config)
+            except InvalidConfig as problem:
+                raise InvalidRequest(str(problem)) from problem
 
     def _drop_prepared(self) -> None:
         for bound in self._prepared.values():
@@ -186,7 +207,7 @@ class Listeners:
             if bound is None:
                 try:
                     bound = await self._loop.run_in_executor(None, self._bind, wanted, config)
-                except OSError as problem:
+                except (OSError, InvalidConfig) as problem:
                     log.error("a change of listeners is not followed: %s", sentence(problem))
                     if wanted.name in self._open:
                         after[wanted.name] = self._open[wanted.name]
@@ -221,8 +242,24 @@ class Listeners:
             limits=self._limits,
             memory=self._memory,
             next_connection_id=self._connection_ids.__next__,
+            transport=self._transport(wanted, config),
         )
         return _Bound(wanted, listener.bind(wanted.host, wanted.port, self._open_sockets), listener)
+
+    def _transport(self, wanted: "Address", config: "BrokerConfig") -> Callable[[socket.socket], Transport]:
+        """Raises `InvalidConfig` if there is no certificate for it."""
+        if wanted.security_protocol not in PROTOCOLS:
+            return PlainTransport
+        return partial(self.certificates(config, wanted.name).transport, wanted.name)
+
+    def certificates(self, config: "BrokerConfig", listener: str) -> "Certificates":
+        """The contexts of all listeners with TLS, with those of this one. Raises `InvalidConfig`, as `add`."""
+        if self._certificates is None:
+            from ottla.server.certificates import Certificates  # only a broker with TLS pays for its code
+
+            self._certificates = Certificates(self._loop)
+        self._certificates.add(config, listener)
+        return self._certificates
 
 
 def _endpoint(bound: _Bound, config: "BrokerConfig") -> tuple[str, int]:

@@ -13,20 +13,16 @@ ASKING = {
     "allow.everyone.if.no.acl.found": "False",
     "principal.builder.class": "com.example.Builder",
     "connections.max.reauth.ms": "3600000",
-    "security.inter.broker.protocol": "SASL_SSL",
     "security.providers": "com.example.Provider",
     "zookeeper.set.acl": "true",
     "zookeeper.ssl.client.enable": "TRUE",
     "delegation.token.secret.key": "x",
-    "ssl.client.auth": "requested",
-    "ssl.keystore.location": "/etc/kafka/keystore.jks",
-    "ssl.truststore.certificates": "-----BEGIN CERTIFICATE-----",
-    "ssl.cipher.suites": "TLS_AES_256_GCM_SHA384",
+    "ssl.engine.factory.class": "com.example.Engine",
+    "ssl.principal.mapping.rules": "RULE:^CN=(.*)$/$1/",
     "ssl.unheard.of": "1",
     "sasl.enabled.mechanisms": "PLAIN",
     "sasl.jaas.config": "x",
-    "listener.name.internal.ssl.client.auth": "required",
-    "listener.name.internal.ssl.key.password": "x",
+    "listener.name.internal.ssl.engine.factory.class": "x",
     "listener.name.internal.plain.sasl.jaas.config": "x",
     "listener.name.internal.scram-sha-256.sasl.server.callback.handler.class": "x",
     "listener.name.internal.plain.connections.max.reauth.ms": "1",
@@ -43,10 +39,11 @@ HARMLESS = {
     "zookeeper.set.acl": "false",
     "zookeeper.ssl.client.enable": "false",
     "zookeeper.ssl.protocol": "TLSv1.2",
-    "ssl.client.auth": "none",
+    "ssl.client.auth": "required",
     "ssl.enabled.protocols": "TLSv1.2, TLSv1.3",
     "ssl.endpoint.identification.algorithm": "HTTPS",
-    "ssl.keystore.location": "",
+    "ssl.keystore.location": "/etc/kafka/keystore.jks",
+    "ssl.key.password": "x",
     "sasl.enabled.mechanisms": "GSSAPI",
     "listener.name.internal.ssl.client.auth": "none",
     "listener.name.internal.max.connections": "100",
@@ -87,8 +84,8 @@ def test_a_listener_that_asks_for_tls_is_served_in_plain_text_only_if_wanted() -
 
 def test_all_is_named_at_once_without_its_values() -> None:
     given = {
-        "listeners": "SSL://localhost:1",
-        "ssl.keystore.password": "hunter2",
+        "listeners": "SASL_SSL://localhost:1",
+        "ssl.trustmanager.algorithm": "hunter2",
         "zookeeper.set.acl": "true",
         "no.such.setting": "1",
     }
@@ -96,11 +93,29 @@ def test_all_is_named_at_once_without_its_values() -> None:
         load(None, given)
     lines = str(refused.value).splitlines()
     assert [line.partition(":")[0] for line in lines[:-1]] == [
-        "ssl.keystore.password",
+        "ssl.trustmanager.algorithm",
         "zookeeper.set.acl",
         "listeners",
     ]
     assert "hunter2" not in str(refused.value)
+
+
+def test_sasl_between_brokers_is_refused() -> None:
+    given = {
+        "listeners": "PLAINTEXT://localhost:1,SASL_SSL://localhost:2",
+        "security.inter.broker.protocol": "SASL_SSL",
+    }
+    with pytest.raises(InvalidConfig, match=r"SASL_SSL://localhost:2 asks for SASL_SSL"):
+        load(None, given)
+
+
+def test_settings_of_tls_that_no_listener_uses_are_named() -> None:
+    given = {"ssl.client.auth": "required", "listener.name.inside.ssl.key.password": "hunter2"}
+    _, warnings = load(None, given)
+    assert [warning.partition(":")[0] for warning in warnings if "no listener that it concerns" in warning] == [*given]
+    given["listeners"] = "INSIDE://localhost:1"
+    given["listener.security.protocol.map"] = "INSIDE:SSL"
+    assert not load(None, given)[1]
 
 
 def test_changes_while_it_runs_keep_what_was_allowed() -> None:

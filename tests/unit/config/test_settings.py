@@ -13,6 +13,7 @@ from ottla.config.group_settings import GROUP_SETTINGS
 from ottla.config.log import LogConfig
 from ottla.config.other_settings import OTHER_SETTINGS
 from ottla.config.setting import Change, GzipLevel, Kind, OneOf, Range, Setting, parse_value, render_value
+from ottla.config.tls import TLS_SETTINGS
 from ottla.config.topic_settings import TOPIC_SETTINGS
 from ottla.errors import InvalidConfig
 
@@ -89,6 +90,7 @@ def test_acted_on_means_that_something_reads_it() -> None:
     behind = {synonym.name for topic in TOPIC_SETTINGS.values() for synonym in topic.synonyms}
     for group in GROUP_SETTINGS.values():
         behind |= {name for name in (group.default, group.least, group.most) if name is not None}
+    behind |= TLS_SETTINGS.keys()  # read with the prefix of a listener, in `config.tls`
     unread = [
         name
         for name, setting in BROKER_SETTINGS.items()
@@ -100,7 +102,7 @@ def test_acted_on_means_that_something_reads_it() -> None:
 def test_what_can_be_changed_while_the_broker_runs_is_read_again_then() -> None:
     """Those behind the settings of topics: `MetadataService.log_config` resolves them anew; rates of copying, which
     the fetchers ask for; limits of connections, which `ConnectionLimits` follows; addresses, which `Listeners`
-    follows; defaults of groups, which are asked for each time; and what compaction, expiry and verification look up."""
+    follows; settings of TLS, which `Certificates` follows; defaults of groups, which are asked for each time; and what compaction, expiry and verification look up."""
     behind = {synonym.name for topic in TOPIC_SETTINGS.values() for synonym in topic.synonyms}
     changeable = {name for name, setting in BROKER_SETTINGS.items() if setting.change is not Change.READ_ONLY}
     rates = {
@@ -125,7 +127,7 @@ def test_what_can_be_changed_while_the_broker_runs_is_read_again_then() -> None:
         "transaction.partition.verification.enable",
     }
     addresses = {"listeners", "listener.security.protocol.map"}
-    assert changeable - behind == rates | connections | intervals | looked_up | addresses
+    assert changeable - behind == rates | connections | intervals | looked_up | addresses | TLS_SETTINGS.keys()
 
 
 @pytest.mark.parametrize(

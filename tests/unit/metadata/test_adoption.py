@@ -159,6 +159,7 @@ def test_the_quorums_log_says_what_counts(tmp_path: Path) -> None:
     assert adopted.configs == {
         (ResourceType.TOPIC, "kept"): {"retention.ms": "5"},
         (ResourceType.BROKER, ""): {"log.retention.ms": "6"},
+        (ResourceType.BROKER, "1"): {"ssl.keystore.location": "8"},
         (ResourceType.GROUP, "a/b"): {"consumer.session.timeout.ms": "50000"},
     }
     assert adopted.next_producer_id == 3000

@@ -1,0 +1,157 @@
+"""The TLS contexts of a broker's listeners: made at the start, and anew when their settings or files have changed."""
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ottla.client.sockets import Stream, connect_with_tls
+from ottla.config.tls import TlsSettings, tls_settings
+from ottla.errors import InvalidConfig
+from ottla.security.contexts import Made, client_context, server_context
+from ottla.server.tls_transport import TlsTransport
+from ottla.tasks import supervised
+
+if TYPE_CHECKING:
+    from ottla.config.broker import BrokerConfig
+
+log = logging.getLogger(__name__)
+
+CHECK_INTERVAL_S: Final = 5.0
+"""How often files are looked at for a change of their time or size."""
+WARNING_DAYS: Final = (30, 7, 1, 0)
+"""The days before the end of a certificate on which a warning is logged."""
+HANDSHAKE_THREADS: Final = 2
+
+Fingerprint = tuple[tuple[int, int, int] | None, ...]
+
+
+class _Known(NamedTuple):
+    settings: TlsSettings
+    fingerprint: Fingerprint
+    server: Made
+    client: Made | None
+
+
+class Certificates:
+    """Contexts by listener. On the loop's thread, but for `_make`, which reads files."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, now: Callable[[], datetime] | None = None) -> None:
+        self._loop = loop
+        self._now = now or (lambda: datetime.now(UTC))
+        self._threads = ThreadPoolExecutor(HANDSHAKE_THREADS, thread_name_prefix="ottla tls")
+        self._known: dict[str, _Known] = {}
+        self._refused: dict[str, tuple[TlsSettings, Fingerprint]] = {}
+        self._warned: dict[str, tuple[datetime, int]] = {}
+        self._config: BrokerConfig | None = None
+        self._between_brokers = ""
+        self._task: asyncio.Task[None] | None = None
+
+    # -- use ---------------------------------------------------------------------------------------------------------
+
+    def add(self, config: "BrokerConfig", listener: str) -> None:
+        """Make the contexts of a listener, unless they are there; in any thread. Raises `InvalidConfig`."""
+        if listener not in self._known:
+            self._known[listener] = self._make(config, listener)
+        if listener == config.inter_broker_listener:
+            self._between_brokers = listener
+
+    def transport(self, listener: str, sock: socket.socket) -> TlsTransport:
+        """Encrypt a connection that was accepted, with the certificates of now. Raises OSError if the client left."""
+        return TlsTransport(sock, self._known[listener].server.context, self._loop, self._threads)
+
+    async def connect(self, host: str, port: int) -> Stream:
+        """Connect to another broker, over its listener between brokers. Raises OSError."""
+        client = self._known[self._between_brokers].client
+        assert client is not None
+        return await connect_with_tls(client.context, host, port)
+
+    def follow(self, config: "BrokerConfig") -> None:
+        """Look for changed files and for certificates that expire, from now on, and use these settings."""
+        self._config = config
+        if self._task is None:
+            self._task = supervised(self._loop, self._run(), "certificates")
+
+    async def close(self) -> None:
+        """Stop; connections have been closed before. Steps of handshakes that are under way end first."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        await self._loop.run_in_executor(None, self._threads.shutdown)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # for the callbacks of the last steps, which close their sockets
+
+    # -- changes -----------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            for listener in list(self._known):
+                self._warn_of_expiry(listener)
+            await asyncio.sleep(CHECK_INTERVAL_S)
+            await self.refresh()
+
+    async def check(self, config: "BrokerConfig") -> None:
+        """Raise `InvalidConfig` if contexts cannot be made of settings that have changed."""
+        for name, known in list(self._known.items()):
+            if tls_settings(config, name) != known.settings:
+                await self._loop.run_in_executor(None, self._make, config, name)
+
+    async def refresh(self) -> None:
+        """Look at settings and files once. Connections go on with what they have; new ones get what is new."""
+        config = self._config
+        names = () if config is None else [each.name for each in config.listeners if each.name in self._known]
+        for name in names:
+            assert config is not None
+            known = self._known[name]
+            try:
+                settings = tls_settings(config, name)
+                found = await self._loop.run_in_executor(None, _fingerprint, settings)
+                if (settings, found) in ((known.settings, known.fingerprint), self._refused.get(name)):
+                    continue
+                self._refused[name] = settings, found
+                self._known[name] = await self._loop.run_in_executor(None, self._make, config, name)
+            except InvalidConfig as problem:
+                log.error("%s; the listener goes on with the certificates that it has", problem)
+                continue
+            del self._refused[name]
+            log.info("listener %s: certificates were replaced, without closing a connection", name)
+
+    def _make(self, config: "BrokerConfig", listener: str) -> _Known:
+        settings = tls_settings(config, listener)
+        fingerprint = _fingerprint(settings)  # before the content: a change in between is seen the next time
+        client = client_context(settings) if listener == config.inter_broker_listener else None
+        return _Known(settings, fingerprint, server_context(settings), client)
+
+    def _warn_of_expiry(self, listener: str) -> None:
+        expires = self._known[listener].server.expires
+        if expires is None:
+            return
+        left = expires - self._now()
+        stage = next((days for days in reversed(WARNING_DAYS) if left <= timedelta(days=days)), None)
+        if stage is None or self._warned.get(listener) == (expires, stage):
+            return
+        self._warned[listener] = expires, stage
+        when = expires.strftime("%Y-%m-%d %H:%M UTC")
+        if left <= timedelta(0):
+            log.error("listener %s: its certificate expired on %s, and clients refuse it", listener, when)
+        else:
+            log.warning("listener %s: its certificate expires on %s, in %d days", listener, when, left.days)
+
+
+def _fingerprint(settings: TlsSettings) -> Fingerprint:
+    """Other values mean that files were replaced; None stands for one that is not there."""
+    return tuple(_stat(store.location) for store in (settings.key_store, settings.trust_store))
+
+
+def _stat(path: str | None) -> tuple[int, int, int] | None:
+    if path is None:
+        return None
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
