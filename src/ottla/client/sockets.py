@@ -4,6 +4,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
 from typing import Final, Protocol, cast
 
 _RECORD_BYTES: Final = 1 << 14
@@ -99,6 +100,10 @@ class TlsSocket:
                 if not received:
                     raise ConnectionResetError("the connection was closed in the midst of the TLS handshake") from None
                 self._from_network.write(received)
+            except ssl.SSLError:
+                with suppress(OSError):
+                    self._socket.send(self._to_network.read())  # why, for the log of the other end
+                raise
             else:
                 await loop.sock_sendall(self._socket, self._to_network.read())
                 return

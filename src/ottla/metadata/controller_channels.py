@@ -71,6 +71,8 @@ class BrokerChannel:
         self._open_again_at = 0.0
         """A broker that has no room for another connection takes it, and hangs up at once."""
         self._refusals = 0
+        self._problem = ""
+        """Why it was not reached the last time."""
         self._is_silent = False
         self._task = supervised(loop, self._run(), f"controller to broker {broker.broker_id}")
 
@@ -150,6 +152,9 @@ class BrokerChannel:
             return
 
     def _see_whether_refused(self, error: BrokerUnavailable) -> None:
+        if str(error) != self._problem:
+            self._problem = str(error)
+            log.info("broker %d gets no metadata, and is asked again: %s", self.broker.broker_id, error)
         self._refusals = self._refusals + 1 if isinstance(error, BrokerRefused) else 0
         if self._refusals == REFUSALS and not self._is_silent:
             self._is_silent = True
@@ -157,6 +162,7 @@ class BrokerChannel:
 
     def _reached(self) -> None:
         self._refusals = 0
+        self._problem = ""
         if self._is_silent:
             self._is_silent = False
             self._listens(self.broker.broker_id, True)

@@ -31,7 +31,7 @@ def need_cryptography() -> None:
     try:
         import cryptography.x509  # noqa: F401
     except ImportError as error:
-        raise InvalidConfig("TLS needs another package: install ottla[security]") from error
+        raise InvalidConfig("TLS needs another package: install Ottla with its extra `security`") from error
 
 
 def key_material(store: Store, key_password: str | None) -> KeyMaterial:

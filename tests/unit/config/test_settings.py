@@ -102,7 +102,8 @@ def test_acted_on_means_that_something_reads_it() -> None:
 def test_what_can_be_changed_while_the_broker_runs_is_read_again_then() -> None:
     """Those behind the settings of topics: `MetadataService.log_config` resolves them anew; rates of copying, which
     the fetchers ask for; limits of connections, which `ConnectionLimits` follows; addresses, which `Listeners`
-    follows; settings of TLS, which `Certificates` follows; defaults of groups, which are asked for each time; and what compaction, expiry and verification look up."""
+    follows; settings of TLS, which `Certificates` follows; defaults of groups, which are asked for each time; and
+    what compaction, expiry and verification look up."""
     behind = {synonym.name for topic in TOPIC_SETTINGS.values() for synonym in topic.synonyms}
     changeable = {name for name, setting in BROKER_SETTINGS.items() if setting.change is not Change.READ_ONLY}
     rates = {

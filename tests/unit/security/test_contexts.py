@@ -191,17 +191,15 @@ def test_versions_and_suites_are_limited(issued: Issued, tmp_path: Path) -> None
     assert (limited.minimum_version, limited.maximum_version) == (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_2)
     names = {cipher["name"] for cipher in limited.get_ciphers() if cipher["protocol"] == "TLSv1.2"}
     assert names == {"ECDHE-ECDSA-CHACHA20-POLY1305"}
-    with pytest.raises(InvalidConfig, match="must be one of: TLSv1.2, TLSv1.3"):
+    with pytest.raises(InvalidConfig, match=r"must be one of: TLSv1\.2, TLSv1\.3"):
         made({**given, "ssl.enabled.protocols": "TLSv1.1"})
 
 
-def test_the_end_towards_other_brokers_checks_their_names_unless_told_otherwise(
+def test_the_end_towards_other_brokers_checks_their_names_by_default(
     authority: Authority, issued: Issued, tmp_path: Path
 ) -> None:
-    trusted = {
-        "ssl.truststore.type": "PEM",
-        "ssl.truststore.certificates": authority.write(tmp_path / "ca").read_text(),
-    }
+    text = authority.write(tmp_path / "ca.pem").read_text()
+    trusted = {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": text}
     for value, expected in (("https", True), ("", False)):
         given = {"listeners": "SSL://localhost:1", **trusted, "ssl.endpoint.identification.algorithm": value}
         context, expires = client_context(tls_settings(load(None, given)[0], "SSL"))
