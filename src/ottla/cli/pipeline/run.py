@@ -15,6 +15,7 @@ from ottla.cli.brokers.client import Connection, connection_options
 from ottla.cli.pipeline.options import home_option, job_parameters, load_job_for, needs_spark, param_option
 from ottla.cli.pipeline.profiles import Profile, read_profile
 from ottla.cli.pipeline.tables import columns_that_fit, flow_rows
+from ottla.cli.terminal.exits import CommandFailed
 from ottla.cli.terminal.output import note, on_terminal
 from ottla.cli.terminal.times import parse_instant_ms
 from ottla.pipeline.run_store import earlier_run
@@ -146,7 +147,9 @@ def command(
         set_back=frozenset(set_back),
     )
     with screen(as_json=as_json) as shown:
-        run(request, shown)
+        is_done = run(request, shown)
+    if once and not is_done:
+        raise CommandFailed(f"{name or loaded.name} was stopped before its end; the next start goes on from there")
 
 
 def _with_remembered(
