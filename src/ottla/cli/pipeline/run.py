@@ -19,7 +19,6 @@ from ottla.cli.terminal.exits import CommandFailed
 from ottla.cli.terminal.output import note, on_terminal
 from ottla.cli.terminal.times import parse_instant_ms
 from ottla.pipeline.run_store import earlier_run
-from ottla.pipeline.savepoint import read_manifest
 from ottla.pipeline.windows import END_OF_TIME_MS
 
 if TYPE_CHECKING:
@@ -121,6 +120,8 @@ def command(
             raise click.UsageError("--replace and --set-back go with --from-savepoint")
         loaded, remembered = _with_remembered(load, home, job, name)
     else:
+        from ottla.pipeline.savepoint import read_manifest
+
         savepoint = savepoint.absolute()
         manifest = read_manifest(savepoint)
         name, remembered = name or manifest.run, manifest.parameters
