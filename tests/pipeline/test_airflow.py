@@ -108,13 +108,14 @@ def test_a_dag_runs_flows_of_a_job_once_with_its_profile_and_parameters(
     airflow: Airflow, shop: Shop, ottla: CommandLine, tmp_path: Path
 ) -> None:
     (tmp_path / "ottla.toml").write_text("[profile.night]\nconf = {'spark.driver.memory' = '700m'}\n")
+    given = "profile='night', parameters={'least': '{{ ds[-2:] }}'}"
     dag = shop.dag(
-        "OttlaJobOperator(job=job, ottla=ottla, only=['passed'], profile='night', parameters={'least': '{{ ds_nodash[-2:] }}'})",
+        f"OttlaJobOperator(job=job, ottla=ottla, only=['passed'], {given})",
         "OttlaJobOperator(job=job, ottla=ottla, excluded=['broken'], close_windows_until='{{ ts }}')",
     )
     output = airflow("dags", "test", dag, "2026-01-11")
     assert shop.passed() == list(range(11, 30))
-    assert "passed: first 30 records" in re.sub(r"first \d+ records", "first 30 records", output)
+    assert "passed: first " in output  # the job's own output
     status = ottla.status(shop.name)
     assert (status["state"], status["parameters"]) == ("stopped", {"least": "11"})
     assert status["flows"]["broken"]["state"] == "left out"
@@ -141,6 +142,7 @@ def test_a_wrong_command_line_is_not_tried_again(airflow: Airflow, shop: Shop) -
     assert "no such option" in output.lower()
 
 
+@pytest.mark.soak
 def test_a_killed_task_interrupts_its_job_which_ends_in_good_order(
     airflow: Airflow, shop: Shop, ottla: CommandLine, tmp_path: Path
 ) -> None:
@@ -173,6 +175,7 @@ def test_a_killed_task_interrupts_its_job_which_ends_in_good_order(
     assert shop.passed() == list(range(30))
 
 
+@pytest.mark.soak
 def test_a_task_whose_job_was_stopped_before_its_end_fails(airflow: Airflow, shop: Shop, ottla: CommandLine) -> None:
     dag = shop.dag("OttlaJobOperator(job=job, ottla=ottla, only=['passed'], env={'PAUSE_S': '1'})")
     task = subprocess.Popen(
@@ -189,6 +192,7 @@ def test_a_task_whose_job_was_stopped_before_its_end_fails(airflow: Airflow, sho
     assert f"{shop.name} was stopped before its end; the next start goes on from there" in output
 
 
+@pytest.mark.soak
 def test_a_sensor_waits_for_a_flow(airflow: Airflow, shop: Shop, ottla: CommandLine) -> None:
     sensor = (
         "OttlaLagSensor(run={run!r}, flows={flows}, max_lag={lag}, ottla=ottla, poke_interval=1, timeout={timeout})"

@@ -1,6 +1,6 @@
-"""A real Airflow in an environment of its own: `ottla[airflow]` with the locked versions, installed once into `.cache/`.
+"""A real Airflow: `ottla[airflow]` at the locked versions, in an environment of its own that is kept in `.cache/`.
 
-Not into the environment of the tests: Airflow is not imported by them, and its tasks are processes of their own anyway.
+The environment of the tests does without Airflow and its sixty packages: nothing there imports them.
 """
 
 import hashlib

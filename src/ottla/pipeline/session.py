@@ -2,8 +2,10 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
+import threading
 import warnings
 from contextlib import suppress
 from pathlib import Path
@@ -134,7 +136,10 @@ def launch(
         gateway = launch_gateway(  # type: ignore[no-untyped-call]  # Spark's lack
             conf, popen_kwargs={"stdout": output, "stderr": output}
         )
+    on_interrupt = signal.getsignal(signal.SIGINT)
     context = SparkContext(conf=conf, gateway=gateway)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, on_interrupt)  # Spark's own handler would cancel micro-batches at Ctrl-C
     if forking is not None:
         _forking[context] = forking
     return context
