@@ -1,8 +1,6 @@
 """Jobs as tasks of a real Airflow: they are run, awaited, refused and killed."""
 
-import os
 import re
-import signal
 import subprocess
 import sys
 from functools import partial
@@ -144,29 +142,20 @@ def test_a_wrong_command_line_is_not_tried_again(airflow: Airflow, shop: Shop) -
 
 @pytest.mark.soak
 def test_a_killed_task_interrupts_its_job_which_ends_in_good_order(
-    airflow: Airflow, shop: Shop, ottla: CommandLine, tmp_path: Path
+    airflow: Airflow, shop: Shop, ottla: CommandLine
 ) -> None:
-    dag = shop.dag("OttlaJobOperator(job=job, ottla=ottla, only=['passed'], env={'PAUSE_S': '1'})")
-    log = tmp_path / "task.log"
-    with log.open("wb") as output:
-        task = subprocess.Popen(
-            airflow.command("tasks", "test", dag, "0"),
-            env=airflow.environment,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
-    try:
+    # a micro-batch takes longer than the 5 s until Airflow notices, and the 5 s between its SIGTERM and SIGKILL
+    dag = shop.dag("OttlaJobOperator(job=job, ottla=ottla, only=['passed'], env={'PAUSE_S': '20'})")
+    with airflow.serving() as server:
+        run = server.trigger(dag)
         eventually(shop.passed, timeout_s=_WITHIN_S, interval_s=0.2)
         job = psutil.Process(ottla.status(shop.name)["pid"])
         processes = [job, *job.children(recursive=True)]
-        # as Airflow's supervisor does, which is less patient: it kills after five seconds
-        os.killpg(task.pid, signal.SIGTERM)
-        eventually(lambda: "Interrupting the job" in log.read_text(), timeout_s=_WITHIN_S)
-    finally:
-        os.killpg(task.pid, signal.SIGKILL)
-        task.wait()
-    assert psutil.wait_procs(processes, timeout=60)[1] == []
+        server.fail(run, "0")
+        eventually(lambda: "Task killed!" in server.log_of(run, "0"), timeout_s=60, interval_s=0.5)
+        assert "Interrupting the job" in server.log_of(run, "0")
+        assert job.is_running(), "it ended before Airflow had killed the task"
+        assert psutil.wait_procs(processes, timeout=60)[1] == []
     status = ottla.status(shop.name)
     assert (status["state"], status["error"], status["flows"]["passed"]["state"]) == ("stopped", None, "stopped")
     assert len(shop.passed()) < 30, "it was killed too late"

@@ -4,17 +4,26 @@ The environment of the tests does without Airflow and its sixty packages: nothin
 """
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
 import sys
 import sysconfig
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from http import HTTPStatus
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+from urllib.error import HTTPError
+from urllib.parse import quote
+from urllib.request import Request, urlopen
 
+from tests.support.eventually import eventually
 from tests.support.genuine import ToolFailedError, locked
+from tests.support.probe import free_port
+from tests.support.spark_cluster import kill_with_children
 
 _REPOSITORY: Final = Path(__file__).resolve().parents[2]
 _CACHE: Final = _REPOSITORY / ".cache" / "airflow"
@@ -64,7 +73,9 @@ class Airflow:
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             "AIRFLOW__CORE__UNIT_TEST_MODE": "False",
         }
-        self._program = str(airflow_environment() / "bin" / "airflow")
+        programs = airflow_environment() / "bin"
+        self.environment["PATH"] = f"{programs}:{self.environment['PATH']}"  # `standalone` starts the others from there
+        self._program = str(programs / "airflow")
         self("db", "migrate")
 
     def __call__(self, *arguments: str, code: int = 0) -> str:
@@ -78,3 +89,78 @@ class Airflow:
 
     def command(self, *arguments: str) -> list[str]:
         return [self._program, *arguments]
+
+    @contextmanager
+    def serving(self) -> "Iterator[AirflowServer]":
+        """Its scheduler, API server and workers, until the block ends."""
+        port = free_port()
+        settings = {
+            "AIRFLOW__API__HOST": "127.0.0.1",
+            "AIRFLOW__API__PORT": str(port),
+            "AIRFLOW__API__BASE_URL": f"http://127.0.0.1:{port}",
+            "AIRFLOW__API__WORKERS": "1",
+            "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
+            "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{port}/execution/",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
+        }
+        log = self.dags.with_name("airflow.log")
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                self.command("standalone"),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env={**self.environment, **settings},
+                start_new_session=True,
+            )
+        try:
+            server = AirflowServer(port)
+            eventually(lambda: process.poll() is not None or server.log_in(), timeout_s=120, interval_s=0.5)
+            assert process.poll() is None, log.read_text(errors="replace")[-6000:]
+            yield server
+        finally:
+            kill_with_children(process)
+
+
+class AirflowServer:
+    """The REST API of an Airflow on this machine."""
+
+    def __init__(self, port: int) -> None:
+        self._url = f"http://127.0.0.1:{port}"
+        self._token = ""
+
+    def log_in(self) -> bool:
+        """Whether that worked."""
+        try:
+            self._token = self._ask("GET", "/auth/token")["access_token"]
+        except OSError:
+            return False
+        return True
+
+    def trigger(self, dag: str) -> str:
+        """Run a DAG, once Airflow has found its file; gives the path of the run."""
+
+        def triggered() -> str:
+            try:
+                run = self._ask("POST", f"/api/v2/dags/{dag}/dagRuns", {"logical_date": None})
+            except HTTPError as refusal:
+                if refusal.code == HTTPStatus.NOT_FOUND:
+                    return ""
+                raise
+            return f"/api/v2/dags/{dag}/dagRuns/{quote(run['dag_run_id'])}"
+
+        return eventually(triggered, timeout_s=60, interval_s=0.5)
+
+    def fail(self, run: str, task: str) -> None:
+        """Declare a task failed, as a person does who clicks on it: it is killed if it is running."""
+        self._ask("PATCH", f"{run}/taskInstances/{task}", {"new_state": "failed"})
+
+    def log_of(self, run: str, task: str) -> str:
+        """The log of the first try of a task."""
+        return json.dumps(self._ask("GET", f"{run}/taskInstances/{task}/logs/1"))
+
+    def _ask(self, method: str, path: str, body: object = None) -> Any:
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self._token}"}
+        content = None if body is None else json.dumps(body).encode()
+        with urlopen(Request(self._url + path, content, headers, method=method), timeout=20) as answer:
+            return json.load(answer)
