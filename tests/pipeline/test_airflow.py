@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from tools.docs.markdown import ROOT, blocks
 
 from tests.pipeline.conftest import TopicFactory
 from tests.pipeline.run_process import CommandLine
@@ -117,6 +118,31 @@ def test_a_dag_runs_flows_of_a_job_once_with_its_profile_and_parameters(
     status = ottla.status(shop.name)
     assert (status["state"], status["parameters"]) == ("stopped", {"least": "11"})
     assert status["flows"]["broken"]["state"] == "left out"
+
+
+@pytest.mark.soak
+def test_the_documented_dag_runs(airflow: Airflow, shop: Shop, ottla: CommandLine, home: Path) -> None:
+    page = (ROOT / "docs" / "running-jobs.md").read_text(encoding="utf-8")
+    (code,) = [block.text for block in blocks(page, "python") if "OttlaJobOperator" in block.text]
+    places = {"/opt/ottla/bin/ottla": OTTLA, "/mnt/shared/jobs": home, "broker1:9092": ottla.bootstrap}
+    names = {"/etc/ottla/jobs/sales.py": shop.file, '"enrich"': repr(shop.name), '["orders"]': "['passed']"}
+    for documented, here in {**places, **names}.items():
+        assert documented in code
+        code = code.replace(documented, str(here))
+    (airflow.dags / "sales.py").write_text(code.replace("close_windows", "only=['passed'], name='once', close_windows"))
+    airflow("connections", "add", "shop", "--conn-uri", "postgresql://shop:secret@localhost/shop")
+    consumer = Consumer({"bootstrap.servers": ottla.bootstrap, "group.id": "bookkeeping"})
+    consumer.commit(offsets=[TopicPartition(shop.source.name, 0, 0)], asynchronous=False)
+    consumer.close()
+
+    run = ottla.start(shop.file, "--only", "passed")
+    try:
+        eventually(shop.passed, timeout_s=_WITHIN_S, interval_s=0.2)
+        airflow("dags", "test", "sales", "2026-01-11")
+    finally:
+        run.terminate()
+        run.wait()
+    assert shop.passed() == sorted([*range(30), *range(30)])  # by the run that was awaited, and by the operator's
 
 
 def test_a_task_fails_with_the_reason_of_its_job(airflow: Airflow, shop: Shop) -> None:
