@@ -156,7 +156,7 @@ class OttlaJobOperator(BaseOperator):
         while True:
             code = process.poll()
             for line in output.read().splitlines():
-                self.log.info("%s", line)
+                self.log.info("Output of the job: %s", line)
             if code is not None:
                 return code
             time.sleep(_LOOK_EVERY_S)
@@ -210,7 +210,7 @@ class OttlaLagSensor(BaseSensorOperator):
         """Whether the lag is small enough. Raises AirflowException for what has failed, and for what does not exist."""
         lags = self._lag_of_group() if self.group is not None else self._lags_of_run()
         for what, lag in lags.items():
-            self.log.info("%s: %s", what, "lag unknown" if lag is None else f"{lag:,} records behind")
+            self.log.info("Lag of %s: %s", what, "not known yet" if lag is None else f"{lag:,} records")
         return bool(lags) and all(lag is not None and lag <= self.max_lag for lag in lags.values())
 
     def _lag_of_group(self) -> dict[str, int | None]:
@@ -224,10 +224,10 @@ class OttlaLagSensor(BaseSensorOperator):
             status = self._ask("pipeline", "status", self.run, home=self.home)
             chosen = chosen_flows(status, self.flows)
             if status["state"] != "running":
-                self.log.info("run %s is %s", self.run, status["state"])
+                self.log.info("Waiting for the run %s to be started: it is %s", self.run, status["state"])
                 return {}
             if status["error"] is not None:
-                self.log.info("run %s: %s", self.run, status["error"])
+                self.log.info("Waiting for the brokers of the run %s: %s", self.run, status["error"])
                 return dict.fromkeys(chosen)
             lags = {name: lag_of_flow(flow, began_at + _MEASURED_AFTER_S) for name, flow in chosen.items()}
             if None not in lags.values() or time.time() > began_at + _FRESH_WITHIN_S:

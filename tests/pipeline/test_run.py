@@ -169,6 +169,29 @@ def test_a_run_that_was_killed_is_lost_and_leaves_nothing_behind(
     assert ottla.status("letters")["flows"]["copies"]["state"] == "lost"
 
 
+def test_ctrl_c_lets_the_micro_batches_finish(broker: BrokerProcess, ottla: CommandLine, tmp_path: Path) -> None:
+    make(broker, "words").send(["a", "b"])
+    job, begun = tmp_path / "words.py", tmp_path / "begun"
+    job.write_text(
+        "from ottla.pipeline import Job, topic\nfrom ottla.pipeline.sinks import each_batch\njob = Job('words')\n"
+        f"def slowly(batch, context):\n    import pathlib, time\n    pathlib.Path({str(begun)!r}).touch()\n"
+        f"    time.sleep(3)\n    batch.rows.write.text({str(tmp_path / 'written')!r})\n"
+        "@job.flow(rows=topic('words'), to=each_batch(slowly))\ndef copies(rows):\n"
+        "    return rows.selectExpr('CAST(value AS STRING) AS value')\n"
+    )
+    process = ottla.start(job)
+    try:
+        eventually(begun.exists, timeout_s=_WITHIN_S)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(_WITHIN_S) == 0, ottla.output(job)
+    finally:
+        process.kill()
+        process.wait()
+    assert "Traceback" not in ottla.output(job)
+    assert (ottla.status("words")["state"], ottla.status("words")["error"]) == ("stopped", None)
+    assert (tmp_path / "written" / "_SUCCESS").exists()
+
+
 def test_a_run_whose_spark_was_killed_says_so_and_leaves_nothing_behind(
     broker: BrokerProcess, ottla: CommandLine, tmp_path: Path
 ) -> None:
