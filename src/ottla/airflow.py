@@ -11,7 +11,6 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import IO, Any, Final
 
 from airflow.sdk import BaseOperator, BaseSensorOperator, Context
@@ -106,20 +105,21 @@ class OttlaJobOperator(BaseOperator):
         """
         command = _command(self.ottla, "pipeline", "run", *self._arguments())
         self.log.info("Running %s", command)
-        with tempfile.TemporaryDirectory(prefix="ottla-") as directory:
-            # a file, since a job that outlives its task could not write to a pipe that nobody reads
-            output = Path(directory, "output")
-            with output.open("wb") as written, output.open(encoding="utf-8", errors="replace") as read:
-                self._process = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=written,
-                    stderr=written,
-                    env={**os.environ, **(self.env or {})},
-                    start_new_session=True,  # Airflow kills the task's group, and Spark is not to die in a micro-batch
-                )
-                code = self._follow(self._process, read)
-            reason = last_words(output.read_text(encoding="utf-8", errors="replace"))
+        # a file, since a job that outlives its task could not write to a pipe that nobody reads
+        descriptor, path = tempfile.mkstemp(prefix="ottla-")
+        with open(descriptor, "wb") as written, open(path, encoding="utf-8", errors="replace") as output:
+            os.unlink(path)  # it ends with the last process that has it open
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=written,
+                stderr=written,
+                env={**os.environ, **(self.env or {})},
+                start_new_session=True,  # Airflow kills the task's group, and Spark is not to die in a micro-batch
+            )
+            code = self._follow(self._process, output)
+            output.seek(0)
+            reason = last_words(output.read())
         if code:
             failure = AirflowFailException if code == _USAGE else AirflowException
             raise failure(f"{self.job} failed with exit code {code}: {reason}")
@@ -264,7 +264,8 @@ def chosen_flows(status: Mapping[str, Any], flows: Sequence[str]) -> Mapping[str
     or was killed.
     """
     known = status["flows"]
-    unknown = [name for name in flows if name not in known]
+    # a run that starts for the first time has none yet
+    unknown = [name for name in flows if known and name not in known]
     if unknown:
         raise AirflowFailException(f"run {status['name']} has no flow {unknown[0]!r}; there are {', '.join(known)}")
     if status["state"] in ("failed", "lost"):

@@ -97,7 +97,9 @@ def test_a_job_by_sparks_scheduler_for_kubernetes_survives_its_executor_its_brok
             each["persistentVolumeClaim"]["claimName"] for each in pod["spec"]["volumes"] if each["name"] == "jobs"
         ]
         assert claims == ["ottla-jobs"]
-        assert {"name": "jobs", "mountPath": "/var/lib/ottla/jobs"} in container["volumeMounts"]
+        assert ("jobs", "/var/lib/ottla/jobs") in [
+            (each["name"], each["mountPath"]) for each in container["volumeMounts"]
+        ]
         assert [each["name"] for each in pod["metadata"]["ownerReferences"]] == [DRIVER]
     (rule,) = manifest("job.yaml")["Role", "ottla-job"]["rules"]
     assert stand_in.asked <= {(verb, kind) for verb in rule["verbs"] for kind in rule["resources"]}
