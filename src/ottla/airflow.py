@@ -210,7 +210,7 @@ class OttlaLagSensor(BaseSensorOperator):
         """Whether the lag is small enough. Raises AirflowException for what has failed, and for what does not exist."""
         lags = self._lag_of_group() if self.group is not None else self._lags_of_run()
         for what, lag in lags.items():
-            self.log.info("Lag of %s: %s", what, "not known yet" if lag is None else f"{lag:,} records")
+            self.log.info("Measured lag of %s: %s", what, "not known yet" if lag is None else f"{lag:,} records")
         return bool(lags) and all(lag is not None and lag <= self.max_lag for lag in lags.values())
 
     def _lag_of_group(self) -> dict[str, int | None]:

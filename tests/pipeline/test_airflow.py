@@ -242,7 +242,7 @@ def test_a_sensor_waits_for_a_group(airflow: Airflow, shop: Shop) -> None:
     consumer = Consumer({"bootstrap.servers": shop.source.bootstrap, "group.id": group})
     consumer.commit(offsets=[TopicPartition(shop.source.name, 0, 20)], asynchronous=False)
     behind = airflow("dags", "test", shop.dag(sensor.format(group=group, lag=9, timeout=3)), code=1)
-    assert f"Lag of group {group}: 10 records" in behind
+    assert f"Measured lag of group {group}: 10 records" in behind
     assert "AirflowSensorTimeout" in behind
     airflow("dags", "test", shop.dag(sensor.format(group=group, lag=10, timeout=60)))
     consumer.close()
