@@ -16,11 +16,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 from uuid import uuid4
 
+from ottla.client.login import log_in
 from ottla.cluster.image import empty_image
 from ottla.collector import collect_quickly
 from ottla.config.broker import BrokerConfig
 from ottla.config.loading import load
-from ottla.config.tls import PROTOCOLS
+from ottla.config.sasl import PROTOCOLS as SASL_PROTOCOLS
+from ottla.config.sasl import login
+from ottla.config.tls import PROTOCOLS as TLS_PROTOCOLS
 from ottla.coordinators.group_coordinator import GroupCoordinator
 from ottla.coordinators.markers import LocalMarkers
 from ottla.coordinators.share_coordinator import ShareCoordinator
@@ -288,9 +291,18 @@ class Broker:
     def _connect(self, listeners: Listeners) -> "Connect":
         """How this broker connects to others: as their listener between brokers asks for."""
         listener = self.config.inter_broker_listener
-        if self.config.security_protocols.get(listener) in PROTOCOLS:
-            return listeners.certificates(self.config, listener).connect
-        return self._platform.connect
+        protocol = self.config.security_protocols.get(listener)
+        connect = self._platform.connect
+        if protocol in TLS_PROTOCOLS:
+            connect = listeners.certificates(self.config, listener).connect
+        if protocol in SASL_PROTOCOLS:
+            from ottla.client.security import mechanism_of
+
+            own = login(self.config, listener)
+            new_mechanism = mechanism_of(own.mechanism, own.user, own.password)
+            plain, client_id = connect, f"broker-{self.config.node_id}"
+            return lambda host, port: log_in(plain, new_mechanism(), host, port, client_id)
+        return connect
 
     async def _open_metadata(
         self, directories: LogDirectories, policies: Policies, listeners: Listeners, stack: AsyncExitStack

@@ -54,6 +54,11 @@ class RawConnection:
         assert api_key is not None, "a request, not another message"
         return decode_response(api_key, version, frame)[1]
 
+    def exchange_bytes(self, frame: bytes) -> bytes:
+        """Send a frame that is no request, and return the next one. Raises as `ask`."""
+        self._socket.sendall(len(frame).to_bytes(4, "big") + frame)
+        return self.receive_frame()
+
     def receive_frame(self) -> bytes:
         """The next response, as it came. Raises ClosedError, or TimeoutError."""
         return _receive(self._socket, int.from_bytes(_receive(self._socket, 4), "big"))

@@ -95,6 +95,11 @@ def _mechanism(properties: Mapping[str, str]) -> Callable[[], Mechanism]:
         user, password = properties["sasl.username"], properties["sasl.password"]
     except KeyError as missing:
         raise UnsupportedSecurity(f"SASL mechanism {name} needs {missing.args[0]}") from None
+    return mechanism_of(name, user, password)
+
+
+def mechanism_of(name: str, user: str, password: str) -> Callable[[], Mechanism]:
+    """What makes the authentication of each connection, by PLAIN or a mechanism of `SCRAM_MECHANISMS`."""
     if name == Plain.name:
         return lambda: Plain(user, password)
     return lambda: Scram(name, user, password, secrets.token_urlsafe(_NONCE_BYTES))

@@ -97,6 +97,8 @@ def plan_configs(
             if not change.name:
                 raise InvalidRequest("Subscription name can't be empty")
             subscription(after)
+        case ResourceType.USER:
+            after = _edited(before, change.edits, {}, config)
         case _:
             raise InvalidRequest(f"Unknown resource type {change.resource_type}")
     return SetConfigs(change.resource_type, change.name, after)

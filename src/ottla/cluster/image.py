@@ -25,6 +25,8 @@ class ResourceType(IntEnum):
     BROKER_LOGGER = 8
     CLIENT_METRICS = 16
     GROUP = 32
+    USER = -2
+    """What a user logs in with. No config request reads or changes it: its values are secrets."""
 
 
 CLUSTER_DEFAULT: Final = ""

@@ -16,7 +16,7 @@ from ottla.config.topic_settings import TOPIC_SETTINGS, TopicSetting
 from ottla.errors import InvalidConfig
 from ottla.ids import BrokerId
 
-SERVED_PROTOCOLS: Final = ("PLAINTEXT", "SSL")
+SERVED_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
@@ -136,6 +136,11 @@ class BrokerConfig:
     ssl_truststore_location: str | None
     ssl_truststore_password: str | None
     ssl_truststore_certificates: str | None
+    sasl_enabled_mechanisms: tuple[str, ...]
+    sasl_mechanism_inter_broker_protocol: str
+    sasl_server_max_receive_size: int
+    connections_max_reauth_ms: int
+    connection_failed_authentication_delay_ms: int
     connections_max_idle_ms: int
     max_connections: int
     max_connections_per_ip: int

@@ -7,6 +7,7 @@ from typing import Final
 
 from ottla.config.broker_cluster_settings import CLUSTER
 from ottla.config.broker_group_settings import CONSUMER_GROUPS, GROUPS, SHARE_GROUPS, STREAMS_GROUPS
+from ottla.config.broker_sasl_settings import SASL
 from ottla.config.broker_tls_settings import TLS
 from ottla.config.broker_transaction_settings import TRANSACTIONS
 from ottla.config.setting import Change, Kind, Limit, OneOf, Range, Setting
@@ -75,7 +76,8 @@ _LISTENERS: Final = (
         "listener.security.protocol.map",
         Kind.STRING,
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        "Security protocol of each listener name: `NAME:PROTOCOL`, comma-separated. PLAINTEXT and SSL are served yet.",
+        "Security protocol of each listener name: `NAME:PROTOCOL`, comma-separated. "
+        "PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.",
     )._replace(change=Change.PER_BROKER),
     _fixed(
         "controller.listener.names",
@@ -432,6 +434,7 @@ BROKER_SETTINGS: Final[dict[str, Setting]] = {
         *CLUSTER,
         *_LISTENERS,
         *TLS,
+        *SASL,
         *_DIRECTORIES,
         *_POLICIES,
         *_TELEMETRY,

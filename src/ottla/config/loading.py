@@ -13,6 +13,7 @@ from ottla.config.earlier_settings import EARLIER_SETTINGS
 from ottla.config.properties import PLACEHOLDER, PropertiesProblem, parse_properties
 from ottla.config.protection import PROTECTING_NAMES, UNPROTECTED, asked_protection
 from ottla.config.providers import PREFIX, resolved, resolved_by
+from ottla.config.sasl import is_served
 from ottla.config.tls import PROTOCOLS, TLS_SETTINGS, prefix_of
 from ottla.errors import InvalidConfig
 
@@ -153,6 +154,8 @@ def _without_effect(name: str, text: str) -> str | None:
     own = LISTENER_OVERRIDE.fullmatch(name)
     if own is not None and own.group(1) in TLS_SETTINGS:
         TLS_SETTINGS[own.group(1)].parse(text)
+        return ""
+    if own is not None and is_served(own.group(1), text):
         return ""
     setting = OTHER_SETTINGS.get(name)
     if setting is not None:

@@ -33,7 +33,6 @@ _SECURITY_DELEGATION_TOKENS: Final = (
 
 _SECURITY_SASL: Final = (
     other("sasl.client.callback.handler.class", Kind.CLASS, None, "Java class that answers a SASL client's questions."),
-    other("sasl.enabled.mechanisms", Kind.LIST, "GSSAPI", "SASL mechanisms that are offered."),
     other("sasl.jaas.config", Kind.PASSWORD, None, "Login modules of SASL, in JAAS's form."),
     other("sasl.kerberos.kinit.cmd", Kind.STRING, "/usr/bin/kinit", "The kinit program."),
     other(
@@ -66,7 +65,6 @@ _SECURITY_SASL: Final = (
     other("sasl.login.retry.backoff.ms", Kind.LONG, "100", "Pause before the identity provider is asked again."),
     other("sasl.login.retry.backoff.max.ms", Kind.LONG, "10000", "Longest such pause."),
     other("sasl.mechanism.controller.protocol", Kind.STRING, "GSSAPI", "SASL mechanism towards controllers."),
-    other("sasl.mechanism.inter.broker.protocol", Kind.STRING, "GSSAPI", "SASL mechanism between brokers."),
     other(
         "sasl.oauthbearer.assertion.algorithm",
         Kind.STRING,
@@ -139,7 +137,6 @@ _SECURITY_SASL: Final = (
     other("sasl.oauthbearer.sub.claim.name", Kind.STRING, "sub", "Claim that holds the subject."),
     other("sasl.oauthbearer.token.endpoint.url", Kind.STRING, None, "Where tokens are given out."),
     other("sasl.server.callback.handler.class", Kind.CLASS, None, "Java class that answers a SASL server's questions."),
-    other("sasl.server.max.receive.size", Kind.INT, "524288", "Largest SASL message, in bytes."),
     other("security.providers", Kind.STRING, None, "Java classes that provide security algorithms."),
 )
 

@@ -37,19 +37,6 @@ _NETWORK_AND_THREADS: Final = (
         AT_LEAST_1,
     ),
     other(
-        "connection.failed.authentication.delay.ms",
-        Kind.INT,
-        "100",
-        "Pause before a connection that failed to authenticate is closed.",
-        AT_LEAST_0,
-    ),
-    other(
-        "connections.max.reauth.ms",
-        Kind.LONG,
-        "0",
-        "How long a SASL session lasts before the client must authenticate again.",
-    ),
-    other(
         "socket.connection.setup.timeout.ms", Kind.LONG, "10000", "How long the broker tries to reach another broker."
     ),
     other("socket.connection.setup.timeout.max.ms", Kind.LONG, "30000", "Longest such time after repeated failures."),

@@ -1,4 +1,4 @@
-"""Settings that require protection which Ottla does not have yet: SASL, ACLs, and some of TLS.
+"""Settings that require protection which Ottla does not have yet: ACLs, and some of TLS and SASL.
 
 Ignoring them would serve guarded data to every client, in plain text. A start with one of them is refused,
 and so is a change at runtime, unless `--allow-insecure` is given.
@@ -8,9 +8,10 @@ import re
 from typing import Final
 
 from ottla.config.broker_tls_settings import TLS
+from ottla.config.sasl import SASL_SETTINGS, is_served
 
 _TLS: Final = "asks for a part of TLS that Ottla does not have"
-_SASL: Final = "asks for SASL"
+_SASL: Final = "asks for a part of SASL that Ottla does not have"
 _ACLS: Final = "asks for access control"
 _TOKENS: Final = "asks for delegation tokens"
 
@@ -20,15 +21,14 @@ PROTECTING_NAMES: Final = {
     "principal.builder.class": _ACLS,
     "connections.max.reauth.ms": _SASL,
     "security.providers": _TLS,
-    "security.inter.broker.protocol": "asks for SASL between brokers",
     "zookeeper.ssl.client.enable": "asks for TLS to ZooKeeper",
     "zookeeper.set.acl": "asks for ACLs on ZooKeeper's nodes",
     "delegation.token.master.key": _TOKENS,
     "delegation.token.secret.key": _TOKENS,
 }
 UNPROTECTED: Final = (
-    "Ottla has TLS, but no SASL and no ACLs yet. Remove these settings, or start with --allow-insecure: "
-    "every client that reaches the broker's ports may then do everything"
+    "Ottla has TLS, and SASL with PLAIN and SCRAM, but no ACLs yet. Remove these settings, or start with "
+    "--allow-insecure: every client that reaches the broker's ports may then do everything"
 )
 """What to do about settings that ask for protection."""
 
@@ -37,7 +37,6 @@ _FAMILIES: Final = (("ssl.", _TLS), ("sasl.", _SASL))
 _LISTENERS: Final = re.compile(r"listener\.name\.[^.]+\.(.+)")
 _MECHANISM: Final = re.compile(r"[^.]+\.(sasl\..+|connections\.max\.reauth\.ms)")
 _NOTHING: Final = frozenset({"", "0", "none", "false", "plaintext"})
-_BETWEEN_BROKERS: Final = "security.inter.broker.protocol"
 _CLOSED_BY_FALSE: Final = "allow.everyone.if.no.acl.found"
 """The one name that asks for protection by being false."""
 
@@ -51,6 +50,9 @@ def asked_protection(name: str, text: str) -> str | None:
     override = _LISTENERS.fullmatch(name)
     if override is not None:
         name = override.group(1)
+    if (override is not None or name in SASL_SETTINGS) and is_served(name, text):
+        return None
+    if override is not None:
         by_mechanism = _MECHANISM.fullmatch(name)
         name = name if by_mechanism is None else by_mechanism.group(1)
     value = text.strip().lower()
@@ -59,7 +61,7 @@ def asked_protection(name: str, text: str) -> str | None:
     found = PROTECTING_NAMES.get(name) or next(
         (reason for prefix, reason in _FAMILIES if name.startswith(prefix)), None
     )
-    if found is None or value in _NOTHING or name in TLS_SETTINGS or (name == _BETWEEN_BROKERS and value == "ssl"):
+    if found is None or value in _NOTHING or name in TLS_SETTINGS:
         return None
     from ottla.config.other_settings import OTHER_SETTINGS  # big, and seldom needed
 

@@ -9,8 +9,8 @@ from ottla.config.setting import Setting, Value
 if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
 
-PROTOCOLS: Final = ("SSL",)
-"""Security protocols with TLS that are served."""
+PROTOCOLS: Final = ("SSL", "SASL_SSL")
+"""Security protocols with TLS."""
 TLS_SETTINGS: Final[Mapping[str, Setting]] = {setting.name: setting for setting in TLS}
 
 

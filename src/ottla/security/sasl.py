@@ -14,6 +14,8 @@ from typing import Final, NamedTuple, Protocol
 from ottla.errors import InvalidConfig
 
 SCRAM_HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+SCRAM_CODES: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+"""The numbers of the mechanisms in requests (KIP-554)."""
 FEWEST_ITERATIONS: Final = 4096
 MOST_ITERATIONS: Final = 16384
 """As in Kafka: a credential with more would make each login dear for the client."""

@@ -73,7 +73,7 @@ async def change_configs(
                     parts.telemetry.check_room(subscriptions | {change.name})
                     subscriptions.add(change.name)
                 wanted = ConfigChange(ResourceType(change.resource_type), change.name, edits, replace)
-                await _check_certificates(wanted, parts)
+                await _check_security(wanted, parts)
                 planned[index] = wanted
             else:
                 raise InvalidRequest(f"Unknown resource type {change.resource_type}")
@@ -101,11 +101,11 @@ async def _alter(changes: Sequence[ConfigChange], validate_only: bool, parts: Pa
         return await parts.metadata.alter_configs(changes, validate_only=validate_only)
 
 
-async def _check_certificates(change: ConfigChange, parts: Parts) -> None:
-    """Raise `InvalidRequest` if a listener of this broker could not encrypt after the change."""
+async def _check_security(change: ConfigChange, parts: Parts) -> None:
+    """Raise `InvalidRequest` if a listener of this broker could not encrypt or authenticate after the change."""
     config = _config_after(change, parts)
     if config is not None:
-        await parts.listeners.check_certificates(config)
+        await parts.listeners.check_security(config)
 
 
 def _new_listeners(change: ConfigChange, parts: Parts) -> BrokerConfig | None:

@@ -13,13 +13,16 @@ memory. A frame's bytes are valid only until its handler returns; code that need
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from ottla.log.file_region import FileRegion
 from ottla.server.framer import BadFrame, Framer
 from ottla.server.memory import MemoryBudget
 from ottla.server.replies import ReplyQueue, ReplySlot
 from ottla.server.transport import Transport
+
+if TYPE_CHECKING:
+    from ottla.server.authentication import Authentication
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +59,7 @@ class Connection:
     __slots__ = (
         "_closed_callback",
         "_consuming",
+        "_finishes",
         "_framer",
         "_gives_way",
         "_handle_frame",
@@ -65,6 +69,7 @@ class Connection:
         "_load",
         "_loading",
         "_loop",
+        "_max_frame_bytes",
         "_memory",
         "_reading",
         "_replies",
@@ -75,6 +80,7 @@ class Connection:
         "_transport",
         "_waiting_for_memory",
         "_writing",
+        "authentication",
         "client_host",
         "client_port",
         "closed",
@@ -99,10 +105,12 @@ class Connection:
         memory: MemoryBudget,
         load: Load | None = None,
         spared: bool = False,
+        authentication: "Authentication | None" = None,
         closed: "Callable[[Connection], None]",
     ) -> None:
         """`load` brings a part of a file into memory, in a thread, for a client that was slow to take it; without it,
-        the loop waits for the disk. A `spared` connection is counted in `memory`, and never waits for it."""
+        the loop waits for the disk. A `spared` connection is counted in `memory`, and never waits for it. With an
+        `authentication`, only small requests are taken until `authenticated` is called."""
         self._transport = transport
         self._loop = loop
         self._handle_frame = handle_frame
@@ -118,7 +126,11 @@ class Connection:
         self.last_active = loop.time()
         self.closed = False
 
-        self._framer = Framer(scratch, max_frame_bytes=max_frame_bytes, may_grow=self._may_grow)
+        self.authentication = authentication
+        self._finishes = False
+        self._max_frame_bytes = max_frame_bytes
+        first_bytes = max_frame_bytes if authentication is None else min(authentication.max_bytes, max_frame_bytes)
+        self._framer = Framer(scratch, max_frame_bytes=first_bytes, may_grow=self._may_grow)
         self.kept = self._framer.kept
         self._replies = ReplyQueue()
         self._memory = memory
@@ -372,7 +384,9 @@ class Connection:
             self._writing = False
             self._loop.remove_writer(self._transport.fd)
         self._account()
-        if self._has_enough_unsent():
+        if self._finishes:
+            self._close_if_finished()
+        elif self._has_enough_unsent():
             self._pause_reading()
         else:
             self._resume_reading_if_possible()
@@ -399,6 +413,21 @@ class Connection:
             self._loop.add_writer(self._transport.fd, self._send)
             self._is_loaded = True
             self._send()
+
+    # -- authentication ----------------------------------------------------------------------------------------------
+
+    def authenticated(self) -> None:
+        """Take requests of every size from now on."""
+        self._framer.max_frame_bytes = self._max_frame_bytes
+
+    def finish(self) -> None:
+        """Close as soon as everything that was asked is answered, and the answers are sent."""
+        self._finishes = True
+        self._loop.call_soon(self._close_if_finished)
+
+    def _close_if_finished(self) -> None:
+        if self._finishes and not self._replies.slots and not self._replies.unsent:
+            self.close()
 
     # -- the end ---------------------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ottla.protocol.api import ApiKey
     from ottla.replication.alter_log_dirs import AlterLogDirs
     from ottla.replication.manager import ReplicaManager
+    from ottla.server.authentication import Authentication
     from ottla.server.cold_fetches import ColdFetches
     from ottla.server.fetch_sessions import FetchSessionCache
     from ottla.server.keyed_queue import KeyedQueue
@@ -165,8 +166,18 @@ class ClientConnection(Protocol):
         """How many of its requests have not been answered."""
         ...
 
+    authentication: "Authentication | None"
+
     def hold(self) -> Callable[[], None]:
         """Handle no further request until the returned function has been called, once."""
+        ...
+
+    def authenticated(self) -> None:
+        """Take requests of every size from now on."""
+        ...
+
+    def finish(self) -> None:
+        """Close as soon as everything is answered."""
         ...
 
 
@@ -230,6 +241,19 @@ class RequestContext:
     def is_behind_others(self) -> bool:
         """Whether other requests of the connection wait for their answers, too."""
         return self._connection.in_flight > 1
+
+    @property
+    def authentication(self) -> "Authentication | None":
+        """The client's way to a user name; None at a listener without SASL."""
+        return self._connection.authentication
+
+    def authenticated(self) -> None:
+        """The client has proved its name: take requests of every size from now on."""
+        self._connection.authenticated()
+
+    def close_connection_when_answered(self) -> None:
+        """The answer to this request is the last one."""
+        self._connection.finish()
 
     def hold_connection(self) -> Callable[[], None]:
         """Handle nothing more of this connection until the returned function has been called."""

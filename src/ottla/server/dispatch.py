@@ -7,7 +7,7 @@ log line, as genuine Kafka does. Only ApiVersions is answered in any version.
 import asyncio
 import logging
 from collections.abc import Coroutine
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from ottla.errors import ApiError, ErrorCode, OttlaError
 from ottla.metadata.registered_brokers import Claim
@@ -24,6 +24,9 @@ from ottla.server.inter_broker import ANSWERS_OTHERS, CLAIMS, InterBrokerGate, V
 from ottla.server.replies import Piece, ReplySlot
 from ottla.server.routing import CLUSTER_ROUTES, OWN_ROUTES, ROUTES, Handlers, Route
 from ottla.slices import SLICE_S
+
+if TYPE_CHECKING:
+    from ottla.server.authentication import Authentication
 
 log = logging.getLogger(__name__)
 
@@ -75,9 +78,15 @@ class Dispatcher:
 
     def _dispatch(self, frame: memoryview, connection: Connection, slot: ReplySlot) -> bool:
         """Whether more than an answer has come of it: work for later turns of the loop."""
+        authentication = connection.authentication
         try:
+            if authentication is not None and authentication.takes_tokens:
+                self._answer_token(authentication, frame, connection, slot)
+                return False
             header, body = decode_request_header(frame)
             route = self._routes.get(header.api_key)
+            if authentication is not None and not authentication.admits(header.api_key):
+                raise BadFrame(f"a request to API {header.api_key} from a client that has not authenticated")
             if route is None:
                 raise BadFrame(f"API {header.api_key} is not served here")
             version = header.api_version
@@ -99,6 +108,18 @@ class Dispatcher:
         except ProtocolError as error:
             raise BadFrame(f"a request that does not parse: {error}") from error
         return self._admit(request, self._context(route, header, connection, len(frame)), connection, slot, len(frame))
+
+    def _answer_token(
+        self, authentication: "Authentication", frame: memoryview, connection: Connection, slot: ReplySlot
+    ) -> None:
+        """After version 0 of SaslHandshake. A refusal has no place in the answer: it closes the connection."""
+        try:
+            challenge = authentication.respond(bytes(frame))
+        except ApiError as refused:
+            raise BadFrame(str(refused)) from refused
+        if authentication.principal is not None:
+            connection.authenticated()
+        slot.fill((len(challenge).to_bytes(4, "big") + challenge,))
 
     def _decode_now(self, api_key: ApiKey, frame: memoryview, version: int, body: int) -> Message | None:
         """Decode a large Produce or Fetch: most are large only because of their records. None if that takes long."""

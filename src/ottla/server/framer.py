@@ -45,7 +45,6 @@ class Framer:
     __slots__ = (
         "_filled",
         "_frame",
-        "_max_frame_bytes",
         "_may_grow",
         "_position",
         "_prefix",
@@ -53,6 +52,7 @@ class Framer:
         "_scratch",
         "_scratch_alone",
         "_size",
+        "max_frame_bytes",
         "needs_room",
         "room",
     )
@@ -62,7 +62,7 @@ class Framer:
         bytes."""
         self._scratch = scratch
         self._scratch_alone = (scratch,)
-        self._max_frame_bytes = max_frame_bytes
+        self.max_frame_bytes = max_frame_bytes
         self._may_grow = may_grow
         self._received = NOTHING  # and not taken out yet, from _position on
         self._position = 0
@@ -147,11 +147,11 @@ class Framer:
             prefix = data[start : start + 4]
             start += 4
         size = int.from_bytes(prefix, "big", signed=True)
-        if not 0 < size <= self._max_frame_bytes:
+        if not 0 < size <= self.max_frame_bytes:
             if prefix[:2] == CLIENT_HELLO:
                 raise BadFrame("the client speaks TLS, and this listener does not (listener.security.protocol.map)")
             raise BadFrame(
-                f"a request of {size} bytes announced, of at most {self._max_frame_bytes} (socket.request.max.bytes)"
+                f"a request of {size} bytes announced, of at most {self.max_frame_bytes} (socket.request.max.bytes)"
             )
         end = start + size
         if end > len(data):

@@ -15,6 +15,7 @@ from ottla.server.transport import PlainTransport, Transport
 
 if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
+    from ottla.server.authentication import Authentication
     from ottla.server.connection_limits import ConnectionLimits
     from ottla.server.memory import MemoryBudget
 
@@ -25,6 +26,8 @@ ACCEPTS_PER_WAKEUP: Final = 64
 ACCEPT_PAUSE_S: Final = 0.1
 SEND_BUFFER_BYTES: Final = 1 << 20
 SYSTEMS_CHOICE: Final = -1
+AUTHENTICATION_TIMEOUT_S: Final = 30.0
+"""How long a client may take to authenticate."""
 RETIREMENT_SECONDS: Final = 5.0
 """How long requests of a removed listener's connections may take at most, before the connections are closed."""
 RETIREMENT_POLL_SECONDS: Final = 0.1
@@ -100,6 +103,7 @@ class Listener:
         self._limits = limits
         self._memory = memory
         self._load_for: LoadFor | None = None
+        self._authentication: Callable[[], Authentication] | None = None
         self._spared = False
         self.follow(config)
         self._idle_limit_seconds = config.connections_max_idle_ms / 1000
@@ -127,10 +131,17 @@ class Listener:
         return bound
 
     def start(
-        self, handle_frame: FrameHandler, disconnected: Callable[[int], None], *, load_for: LoadFor | None = None
+        self,
+        handle_frame: FrameHandler,
+        disconnected: Callable[[int], None],
+        *,
+        load_for: LoadFor | None = None,
+        authentication: "Callable[[], Authentication] | None" = None,
     ) -> None:
         """Accept from now on, hand every frame to `handle_frame`, and report the id of each connection that is closed
-        to `disconnected`. `load_for` gives the `load` of a `Connection` with this id."""
+        to `disconnected`. `load_for` gives the `load` of a `Connection` with this id, `authentication` makes its way to
+        a user name."""
+        self._authentication = authentication
         self._handle_frame = handle_frame
         self._disconnected = disconnected
         self._load_for = load_for
@@ -187,6 +198,7 @@ class Listener:
                     memory=self._memory,
                     load=None if self._load_for is None else self._load_for(connection_id),
                     spared=self._spared,
+                    authentication=None if self._authentication is None else self._authentication(),
                     closed=self._forget,
                 )
             except OSError:
@@ -194,6 +206,14 @@ class Listener:
                 continue
             self.connections[connection] = None
             self._limits.opened(connection, self.name)
+            if self._authentication is not None:
+                self._loop.call_later(AUTHENTICATION_TIMEOUT_S, self._close_unauthenticated, connection)
+
+    def _close_unauthenticated(self, connection: Connection) -> None:
+        authentication = connection.authentication
+        if not connection.closed and authentication is not None and authentication.principal is None:
+            log.info("closing %s: it has not authenticated in time", connection.describe())
+            connection.close()
 
     def _pause_accepting(self, listening: socket.socket, wait_s: float | None) -> None:
         """For a while or, with None, until other connections are closed; new ones wait in the system's queue."""

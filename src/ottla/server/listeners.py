@@ -13,6 +13,8 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.config.sasl import PROTOCOLS as SASL_PROTOCOLS
+from ottla.config.sasl import sasl_settings
 from ottla.config.tls import PROTOCOLS
 from ottla.errors import InvalidConfig, InvalidRequest, OttlaError, sentence
 from ottla.server.listener import Listener, LoadFor, OpenSockets
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
     from ottla.config.broker import Listener as Address
     from ottla.metadata.view import MetadataView
+    from ottla.server.authentication import Authentication
     from ottla.server.certificates import Certificates
     from ottla.server.connection import FrameHandler
     from ottla.server.connection_limits import ConnectionLimits
@@ -113,7 +116,8 @@ class Listeners:
         """Accept connections, as `Listener.start`, and follow changes of `listeners` from now on."""
 
         def begin(listener: Listener) -> None:
-            listener.start(handle_frame, disconnected, load_for=load_for)
+            authentication = self._authentication(metadata, listener.name)
+            listener.start(handle_frame, disconnected, load_for=load_for, authentication=authentication)
 
         def changed(*_: object) -> None:
             if self._certificates is not None:
@@ -168,13 +172,16 @@ class Listeners:
             finally:
                 self._drop_prepared()
 
-    async def check_certificates(self, config: "BrokerConfig") -> None:
-        """Raise `InvalidRequest` if an open listener could not encrypt with these settings."""
-        if self._certificates is not None:
-            try:
+    async def check_security(self, config: "BrokerConfig") -> None:
+        """Raise `InvalidRequest` if an open listener could not encrypt or authenticate with these settings."""
+        try:
+            if self._certificates is not None:
                 await self._certificates.check(config)
-            except InvalidConfig as problem:
-                raise InvalidRequest(str(problem)) from problem
+            for listener in config.listeners:
+                if listener.security_protocol in SASL_PROTOCOLS:
+                    sasl_settings(config, listener.name)
+        except InvalidConfig as problem:
+            raise InvalidRequest(str(problem)) from problem
 
     def _drop_prepared(self) -> None:
         for bound in self._prepared.values():
@@ -247,10 +254,20 @@ class Listeners:
         return _Bound(wanted, listener.bind(wanted.host, wanted.port, self._open_sockets), listener)
 
     def _transport(self, wanted: "Address", config: "BrokerConfig") -> Callable[[socket.socket], Transport]:
-        """Raises `InvalidConfig` if there is no certificate for it."""
+        """Raises `InvalidConfig` if there is no certificate for it, or no way to authenticate."""
+        if wanted.security_protocol in SASL_PROTOCOLS:
+            sasl_settings(config, wanted.name)
         if wanted.security_protocol not in PROTOCOLS:
             return PlainTransport
         return partial(self.certificates(config, wanted.name).transport, wanted.name)
+
+    def _authentication(self, metadata: "MetadataView", listener: str) -> "Callable[[], Authentication] | None":
+        if metadata.config.security_protocols.get(listener) not in SASL_PROTOCOLS:
+            return None
+        from ottla.server.authentication import Authentication, ListenerMechanisms
+
+        mechanisms = ListenerMechanisms(metadata, listener)
+        return lambda: Authentication(mechanisms, self._loop.time)
 
     def certificates(self, config: "BrokerConfig", listener: str) -> "Certificates":
         """The contexts of all listeners with TLS, with those of this one. Raises `InvalidConfig`, as `add`."""

@@ -21,8 +21,6 @@ QUORUM: Final = "a request of KRaft's quorum, which Ottla does not have"
 SECURITY: Final = "of security, which is not there yet"
 QUOTAS: Final = "of quotas, which are not there yet"
 ABSENT: Final = {
-    "SaslHandshake": SECURITY,
-    "SaslAuthenticate": SECURITY,
     "DescribeAcls": SECURITY,
     "CreateAcls": SECURITY,
     "DeleteAcls": SECURITY,
@@ -30,8 +28,6 @@ ABSENT: Final = {
     "RenewDelegationToken": SECURITY,
     "ExpireDelegationToken": SECURITY,
     "DescribeDelegationToken": SECURITY,
-    "DescribeUserScramCredentials": SECURITY,
-    "AlterUserScramCredentials": SECURITY,
     "DescribeClientQuotas": QUOTAS,
     "AlterClientQuotas": QUOTAS,
     "DescribeQuorum": QUORUM,

@@ -144,7 +144,6 @@ def test_an_unusable_file_is_named(tmp_path: Path) -> None:
         ({"listeners": "A://:1"}, "add A:PLAINTEXT"),
         ({"listeners": "PLAINTEXT://:1,PLAINTEXT://:2"}, "two listeners named PLAINTEXT"),
         ({"listeners": "PLAINTEXT://:1,SSL://:1"}, "two listeners at port 1"),
-        ({"listeners": "SASL_SSL://:1"}, "SASL_SSL://:1 asks for SASL_SSL"),
         ({"listener.security.protocol.map": "A:TELNET"}, "TELNET"),
         ({"listener.security.protocol.map": "A"}, "name:value"),
         ({"advertised.listeners": "OTHER://a:1"}, "add OTHER:PLAINTEXT"),

@@ -12,7 +12,6 @@ ASKING = {
     "super.users": "User:admin",
     "allow.everyone.if.no.acl.found": "False",
     "principal.builder.class": "com.example.Builder",
-    "connections.max.reauth.ms": "3600000",
     "security.providers": "com.example.Provider",
     "zookeeper.set.acl": "true",
     "zookeeper.ssl.client.enable": "TRUE",
@@ -20,12 +19,12 @@ ASKING = {
     "ssl.engine.factory.class": "com.example.Engine",
     "ssl.principal.mapping.rules": "RULE:^CN=(.*)$/$1/",
     "ssl.unheard.of": "1",
-    "sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.internal.sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER",
+    "sasl.kerberos.service.name": "kafka",
     "sasl.jaas.config": "x",
     "listener.name.internal.ssl.engine.factory.class": "x",
-    "listener.name.internal.plain.sasl.jaas.config": "x",
+    "listener.name.internal.oauthbearer.sasl.jaas.config": "x",
     "listener.name.internal.scram-sha-256.sasl.server.callback.handler.class": "x",
-    "listener.name.internal.plain.connections.max.reauth.ms": "1",
     "authoriser.class.name": "a name mistyped is no less a wish",
     "ssl.client.atuh": "required",
 }
@@ -45,6 +44,9 @@ HARMLESS = {
     "ssl.keystore.location": "/etc/kafka/keystore.jks",
     "ssl.key.password": "x",
     "sasl.enabled.mechanisms": "GSSAPI",
+    "listener.name.internal.sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.internal.plain.sasl.jaas.config": "x",
+    "listener.name.internal.plain.connections.max.reauth.ms": "1",
     "listener.name.internal.ssl.client.auth": "none",
     "listener.name.internal.max.connections": "100",
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_SSL:SASL_SSL",
@@ -69,22 +71,8 @@ def test_what_asks_for_nothing_starts(name: str, value: str) -> None:
     assert not any("PROTECTION" in warning for warning in load(None, {name: value})[1])
 
 
-def test_a_listener_that_asks_for_tls_is_served_in_plain_text_only_if_wanted() -> None:
-    given = {
-        "listeners": "PLAINTEXT://localhost:1,OUTSIDE://localhost:2",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,OUTSIDE:SASL_SSL",
-    }
-    with pytest.raises(InvalidConfig, match=r"OUTSIDE://localhost:2 asks for SASL_SSL(.|\n)*--allow-insecure"):
-        load(None, given)
-    config, warnings = load(None, given, allow_insecure=True)
-    assert [listener.name for listener in config.listeners] == ["PLAINTEXT", "OUTSIDE"]
-    assert len(warnings) == 1
-    assert "OUTSIDE" in warnings[0]
-
-
 def test_all_is_named_at_once_without_its_values() -> None:
     given = {
-        "listeners": "SASL_SSL://localhost:1",
         "ssl.trustmanager.algorithm": "hunter2",
         "zookeeper.set.acl": "true",
         "no.such.setting": "1",
@@ -95,18 +83,8 @@ def test_all_is_named_at_once_without_its_values() -> None:
     assert [line.partition(":")[0] for line in lines[:-1]] == [
         "ssl.trustmanager.algorithm",
         "zookeeper.set.acl",
-        "listeners",
     ]
     assert "hunter2" not in str(refused.value)
-
-
-def test_sasl_between_brokers_is_refused() -> None:
-    given = {
-        "listeners": "PLAINTEXT://localhost:1,SASL_SSL://localhost:2",
-        "security.inter.broker.protocol": "SASL_SSL",
-    }
-    with pytest.raises(InvalidConfig, match=r"SASL_SSL://localhost:2 asks for SASL_SSL"):
-        load(None, given)
 
 
 def test_settings_of_tls_that_no_listener_uses_are_named() -> None:

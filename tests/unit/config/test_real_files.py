@@ -16,8 +16,7 @@ from ottla.errors import InvalidConfig
 FILES = Path(__file__).parent / "files"
 
 REFUSED = {
-    "bitnami-sasl": ["sasl.enabled.mechanisms", "SASL_PLAINTEXT://:9092 asks for SASL_PLAINTEXT"],
-    "confluent-rbac": ["authorizer.class.name", "super.users", "oauthbearer", "EXTERNAL://:9093 asks for SASL_SSL"],
+    "confluent-rbac": ["authorizer.class.name", "super.users", "oauthbearer"],
     "kafka-3.3-kraft-broker": ["controller.quorum.voters: 1@localhost:9093", "zookeeper.connect"],
     "kafka-3.5-kraft-controller": ["process.roles: must contain broker", "ZooKeeper"],
     "kafka-4.3-broker": ["controller.quorum.bootstrap.servers: localhost:9093", "zookeeper.connect"],

@@ -12,6 +12,7 @@ from ottla.config.documentation import configuration_page
 from ottla.config.group_settings import GROUP_SETTINGS
 from ottla.config.log import LogConfig
 from ottla.config.other_settings import OTHER_SETTINGS
+from ottla.config.sasl import SASL_SETTINGS
 from ottla.config.setting import Change, GzipLevel, Kind, OneOf, Range, Setting, parse_value, render_value
 from ottla.config.tls import TLS_SETTINGS
 from ottla.config.topic_settings import TOPIC_SETTINGS
@@ -90,7 +91,9 @@ def test_acted_on_means_that_something_reads_it() -> None:
     behind = {synonym.name for topic in TOPIC_SETTINGS.values() for synonym in topic.synonyms}
     for group in GROUP_SETTINGS.values():
         behind |= {name for name in (group.default, group.least, group.most) if name is not None}
-    behind |= TLS_SETTINGS.keys()  # read with the prefix of a listener, in `config.tls`
+    behind |= (
+        TLS_SETTINGS.keys() | SASL_SETTINGS.keys()
+    )  # read with the prefix of a listener, in `config.tls` and `sasl`
     unread = [
         name
         for name, setting in BROKER_SETTINGS.items()
@@ -127,8 +130,9 @@ def test_what_can_be_changed_while_the_broker_runs_is_read_again_then() -> None:
         "producer.id.expiration.ms",
         "transaction.partition.verification.enable",
     }
+    logins = {"sasl.enabled.mechanisms", "sasl.mechanism.inter.broker.protocol"}
     addresses = {"listeners", "listener.security.protocol.map"}
-    assert changeable - behind == rates | connections | intervals | looked_up | addresses | TLS_SETTINGS.keys()
+    assert changeable - behind == rates | connections | intervals | looked_up | addresses | TLS_SETTINGS.keys() | logins
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ FOR_EVERYBODY = {
     ApiKey.DESCRIBE_CLUSTER,
     ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
     ApiKey.PUSH_TELEMETRY,
+    ApiKey.SASL_AUTHENTICATE,
+    ApiKey.SASL_HANDSHAKE,
 }
 """The APIs that Kafka authorizes for nobody in particular."""
 
@@ -22,7 +24,7 @@ def operations_of(route: Route) -> set[Operation]:
     return {permission.operation for each in route.authorization for permission in each.any_of}
 
 
-def test_everything_but_four_apis_requires_an_authorization() -> None:
+def test_everything_but_six_apis_requires_an_authorization() -> None:
     assert {key for key, route in ALL.items() if not route.authorization} == FOR_EVERYBODY
 
 
@@ -69,7 +71,7 @@ def test_quotas_are_those_of_kafka() -> None:
     assert by_quota[QuotaClass.FETCH] == {"FETCH", "SHARE_FETCH"}
     assert by_quota[QuotaClass.CONTROLLER_MUTATION] == {"CREATE_TOPICS", "DELETE_TOPICS", "CREATE_PARTITIONS"}
     exempt = {"WRITE_TXN_MARKERS", "LEADER_AND_ISR", "STOP_REPLICA", "UPDATE_METADATA", "CONTROLLED_SHUTDOWN"}
-    assert by_quota[QuotaClass.EXEMPT] == exempt | {"ALTER_PARTITION"}
+    assert by_quota[QuotaClass.EXEMPT] == exempt | {"ALTER_PARTITION", "SASL_HANDSHAKE", "SASL_AUTHENTICATE"}
 
 
 def test_a_requirement_reads_as_a_sentence() -> None:

@@ -78,6 +78,7 @@ _CONFIG_DIRECTORIES: Final = {
     ResourceType.BROKER: "brokers",
     ResourceType.GROUP: "groups",
     ResourceType.CLIENT_METRICS: "client-metrics",
+    ResourceType.USER: "users",
 }
 _CONFIG_TYPES: Final = {directory: resource_type for resource_type, directory in _CONFIG_DIRECTORIES.items()}
 _DEFAULT_NAME: Final = "<default>"
@@ -431,7 +432,7 @@ def _notification(path: str) -> Operation:
     entity = path.removeprefix(f"{CONFIG_PATH}/")
     data = _json({"version": 2, "entity_path": entity})
     # A notification of settings that Kafka 3.9 does not have would stop its brokers from reading any other.
-    parent = CONFIG_CHANGES_PATH if entity.startswith(("topics/", "brokers/")) else OWN_CONFIG_CHANGES_PATH
+    parent = CONFIG_CHANGES_PATH if entity.startswith(("topics/", "brokers/", "users/")) else OWN_CONFIG_CHANGES_PATH
     return Create(f"{parent}/config_change_", data, sequential=True)
 
 

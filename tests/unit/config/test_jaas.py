@@ -2,8 +2,8 @@
 
 import pytest
 
+from ottla.config.jaas import login_module
 from ottla.errors import InvalidConfig
-from ottla.security.jaas import login_module
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 

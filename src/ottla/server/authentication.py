@@ -1,0 +1,194 @@
+"""SASL on connections: what a client may send before it has proved its name (KIP-43, 152, 368).
+
+    SaslHandshake (mechanism) --> SaslAuthenticate (token) ... --> everything, as a user, for a time
+
+Before that ApiVersions and these two are taken, small, few and within a time limit.
+"""
+
+import secrets
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Protocol
+
+from ottla.cluster.image import ResourceType
+from ottla.config.sasl import SaslSettings, sasl_settings
+from ottla.errors import ApiError, ErrorCode, InvalidConfig
+from ottla.protocol.api import ApiKey
+from ottla.security.sasl import (
+    AuthenticationRefused,
+    Exchange,
+    PlainExchange,
+    ScramCredential,
+    ScramExchange,
+    is_one_of,
+    parse_credential,
+)
+
+if TYPE_CHECKING:
+    from ottla.config.broker import BrokerConfig
+    from ottla.metadata.view import MetadataView
+
+MOST_REQUESTS: Final = 32
+"""What a client may send before it has authenticated."""
+_BEFORE: Final = frozenset((ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE))
+_NONCE_BYTES: Final = 24
+
+
+class Mechanisms(Protocol):
+    """The mechanisms of a listener."""
+
+    @property
+    def settings(self) -> SaslSettings:
+        """As they are now."""
+        ...
+
+    @property
+    def max_bytes(self) -> int:
+        """The largest request of a client that has not authenticated."""
+        ...
+
+    def exchange(self, mechanism: str) -> Exchange:
+        """Begin an exchange by an enabled mechanism."""
+        ...
+
+
+class ListenerMechanisms:
+    """Mechanisms by the settings and the credentials that hold when a client authenticates."""
+
+    def __init__(self, metadata: "MetadataView", listener: str) -> None:
+        self._metadata = metadata
+        self._listener = listener
+        self._config: BrokerConfig | None = None
+        self._settings: SaslSettings | None = None
+
+    @property
+    def settings(self) -> SaslSettings:
+        """Read again when a setting of the broker has changed; ones that are refused change nothing."""
+        config = self._metadata.config
+        if self._settings is None or config is not self._config:
+            try:
+                self._settings = sasl_settings(config, self._listener)
+            except InvalidConfig:
+                if self._settings is None:
+                    raise
+            self._config = config
+        return self._settings
+
+    @property
+    def max_bytes(self) -> int:
+        """`sasl.server.max.receive.size`."""
+        return self._metadata.config.sasl_server_max_receive_size
+
+    def exchange(self, mechanism: str) -> Exchange:
+        """Begin an exchange by an enabled mechanism."""
+        if mechanism == "PLAIN":
+            return PlainExchange(is_one_of(self.settings.plain_users))
+        return ScramExchange(
+            mechanism, lambda user: self._credential(mechanism, user), secrets.token_urlsafe(_NONCE_BYTES)
+        )
+
+    def _credential(self, mechanism: str, user: str) -> ScramCredential | None:
+        text = self._metadata.image.config(ResourceType.USER, user).get(mechanism)
+        try:
+            return None if text is None else parse_credential(text)
+        except InvalidConfig:
+            return None
+
+
+class Authentication:
+    """One connection's way to a user name. On the loop's thread."""
+
+    __slots__ = (
+        "_exchange",
+        "_expires_at",
+        "_mechanism",
+        "_mechanisms",
+        "_now",
+        "_requests",
+        "principal",
+        "takes_tokens",
+    )
+
+    def __init__(self, mechanisms: Mechanisms, now: Callable[[], float]) -> None:
+        """`now`: seconds of a monotonic clock."""
+        self._mechanisms = mechanisms
+        self._now = now
+        self._exchange: Exchange | None = None
+        self._mechanism = ""
+        self._requests = 0
+        self._expires_at: float | None = None
+        self.principal: str | None = None
+        """`User:<name>` once that is proved."""
+        self.takes_tokens = False
+        """Whether the next frames are bare tokens: after version 0 of SaslHandshake."""
+
+    @property
+    def max_bytes(self) -> int:
+        """The largest request that is taken before it has succeeded."""
+        return self._mechanisms.max_bytes
+
+    def admits(self, api_key: int) -> bool:
+        """Whether a request may be handled now. A refused one closes its connection, as in Kafka."""
+        if self.principal is not None:
+            is_over = self._expires_at is not None and self._now() >= self._expires_at
+            return not is_over or api_key in _BEFORE
+        self._requests += 1
+        return api_key in _BEFORE and self._requests <= MOST_REQUESTS
+
+    def begin(self, mechanism: str, *, bare_tokens: bool) -> None:
+        """A client has chosen a mechanism, at first or again (KIP-368). Raises `ApiError`."""
+        if self._exchange is not None:
+            raise ApiError(ErrorCode.ILLEGAL_SASL_STATE, "an authentication is under way")
+        if mechanism not in self.enabled:
+            raise ApiError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"mechanism {mechanism!r} is not enabled")
+        self._mechanism = mechanism
+        self._exchange = self._mechanisms.exchange(mechanism)
+        self.takes_tokens = bare_tokens
+
+    @property
+    def enabled(self) -> tuple[str, ...]:
+        """The mechanisms that a client can choose."""
+        return self._mechanisms.settings.mechanisms
+
+    def respond(self, token: bytes) -> bytes:
+        """The challenge that answers a token.
+
+        Raises `ApiError` ILLEGAL_SASL_STATE without a handshake before, SASL_AUTHENTICATION_FAILED with the reason that
+        the client gets.
+        """
+        exchange = self._exchange
+        if exchange is None:
+            raise ApiError(
+                ErrorCode.ILLEGAL_SASL_STATE, "SaslAuthenticate request received after successful authentication"
+            )
+        try:
+            challenge = exchange.respond(token)
+        except AuthenticationRefused as refused:
+            self._exchange = None
+            text = str(refused)
+            if self._mechanism != "PLAIN":
+                when = "authentication" if self.principal is None else "re-authentication"
+                text = f"Authentication failed during {when} due to invalid credentials with SASL mechanism "
+                text += self._mechanism
+            raise ApiError(ErrorCode.SASL_AUTHENTICATION_FAILED, text) from refused
+        if exchange.user is not None:
+            self._complete(f"User:{exchange.user}")
+        return challenge
+
+    def _complete(self, principal: str) -> None:
+        self._exchange = None
+        self.takes_tokens = False
+        if self.principal is not None and principal != self.principal:
+            raise ApiError(
+                ErrorCode.SASL_AUTHENTICATION_FAILED,
+                f"Cannot change principals during re-authentication from {self.principal}: {principal}",
+            )
+        self.principal = principal
+        lifetime_ms = self.session_lifetime_ms
+        self._expires_at = self._now() + lifetime_ms / 1000 if lifetime_ms else None
+
+    @property
+    def session_lifetime_ms(self) -> int:
+        """How long a login lasts that has just succeeded; 0 for no limit, and while there is none."""
+        if self.principal is None or self._exchange is not None:
+            return 0
+        return max(0, self._mechanisms.settings.reauthentication_ms.get(self._mechanism, 0))

@@ -1,0 +1,39 @@
+"""SaslAuthenticate (v0-v2): a token of the client, and the broker's challenge (KIP-152). A refused login is answered
+after a pause, and its connection closed."""
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from ottla.errors import ApiError, ErrorCode
+from ottla.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from ottla.server.context import RequestContext
+
+if TYPE_CHECKING:
+    from ottla.metadata.view import MetadataView
+
+log = logging.getLogger(__name__)
+
+
+async def handle(
+    metadata: "MetadataView", request: SaslAuthenticateRequest, context: RequestContext
+) -> SaslAuthenticateResponse:
+    """The challenge, and how long the login lasts once it has succeeded (KIP-368)."""
+    authentication = context.authentication
+    if authentication is None:
+        return SaslAuthenticateResponse(
+            error_code=ErrorCode.ILLEGAL_SASL_STATE,
+            error_message="SaslAuthenticate request received after successful authentication",
+            auth_bytes=b"",
+        )
+    try:
+        challenge = authentication.respond(bytes(request.auth_bytes))
+    except ApiError as refused:
+        log.warning("%s:%d at listener %s: %s", context.client_host, context.client_port, context.listener, refused)
+        context.hold_connection()  # for ever: the answer is its last
+        await asyncio.sleep(metadata.config.connection_failed_authentication_delay_ms / 1000)
+        context.close_connection_when_answered()
+        return SaslAuthenticateResponse(error_code=refused.code, error_message=str(refused), auth_bytes=b"")
+    if authentication.principal is not None:
+        context.authenticated()
+    return SaslAuthenticateResponse(auth_bytes=challenge, session_lifetime_ms=authentication.session_lifetime_ms)
