@@ -31,8 +31,15 @@ from tests.support.probe import free_port
 from tests.support.raw_client import ClosedError, RawConnection
 
 from ottla.client.sansio.sasl import Scram
+from ottla.cluster.image import ResourceType as Resource
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
+from ottla.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from ottla.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest
@@ -41,6 +48,7 @@ MESSAGES = [b"%04d" % number for number in range(200)]
 SECRETS = ("wonderland", "looking-glass", "pencil")
 LOGINS = [("PLAIN", "alice", "wonderland"), ("SCRAM-SHA-256", "bob", "pencil"), ("SCRAM-SHA-512", "bob", "pencil")]
 ASKED = ApiVersionsRequest(client_software_name="test", client_software_version="1")
+USER = Resource.USER.value
 METADATA = MetadataRequest(topics=None)
 
 
@@ -197,6 +205,15 @@ def test_no_request_shows_a_secret(running: tuple[OttlaProcess, str]) -> None:
     (found,) = admin.describe_configs([resource]).values()
     shown = {name: entry.value for name, entry in found.result(10).items()}
     assert not [name for name, value in shown.items() if value and any(secret in value for secret in SECRETS)]
+    with RawConnection(broker.bootstrap) as connection:
+        asked = DescribeConfigsResource(resource_type=USER, resource_name="bob", configuration_keys=None)
+        request = DescribeConfigsRequest(resources=[asked], include_synonyms=True)
+        (result,) = connection.ask(request, 4).results
+        assert (result.error_code, result.configs) == (ErrorCode.INVALID_REQUEST, [])
+        edit = AlterableConfig(name="SCRAM-SHA-256", config_operation=0, value="salt=")
+        altered = AlterConfigsResource(resource_type=USER, resource_name="bob", configs=[edit])
+        answer = connection.ask(IncrementalAlterConfigsRequest(resources=[altered], validate_only=False), 1)
+        assert answer.responses[0].error_code == ErrorCode.INVALID_REQUEST
 
 
 def test_nothing_else_is_served_before(running: tuple[OttlaProcess, str]) -> None:
