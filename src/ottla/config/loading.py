@@ -13,8 +13,10 @@ from ottla.config.earlier_settings import EARLIER_SETTINGS
 from ottla.config.properties import PLACEHOLDER, PropertiesProblem, parse_properties
 from ottla.config.protection import PROTECTING_NAMES, UNPROTECTED, asked_protection
 from ottla.config.providers import PREFIX, resolved, resolved_by
+from ottla.config.sasl import PROTOCOLS as SASL_PROTOCOLS
 from ottla.config.sasl import is_served
-from ottla.config.tls import PROTOCOLS, TLS_SETTINGS, prefix_of
+from ottla.config.tls import PROTOCOLS as TLS_PROTOCOLS
+from ottla.config.tls import TLS_SETTINGS, prefix_of
 from ottla.errors import InvalidConfig
 
 DEVELOPMENT_START: Final = {
@@ -84,22 +86,27 @@ def load(
     warnings += [f"{asked}, and gets NO PROTECTION (--allow-insecure)" for asked in insecure]
     warnings += unknown
     warnings += _quorum_warnings(config)
-    warnings += _tls_warnings(config)
+    warnings += _security_warnings(config)
     return config, warnings
 
 
-def _tls_warnings(config: BrokerConfig) -> list[str]:
-    """Settings of TLS that no listener uses: their owner may take its listeners for encrypted."""
-    encrypted = {prefix_of(name) for name, protocol in config.security_protocols.items() if protocol in PROTOCOLS}
+def _security_warnings(config: BrokerConfig) -> list[str]:
+    """Settings of TLS and SASL that no listener uses: their owner may take its listeners for protected."""
+    protocols = config.security_protocols
+    encrypted = {prefix_of(name) for name, protocol in protocols.items() if protocol in TLS_PROTOCOLS}
+    authenticating = {prefix_of(name) for name, protocol in protocols.items() if protocol in SASL_PROTOCOLS}
     warnings = []
-    for name in config.given:
+    for name, text in config.given.items():
         own = LISTENER_OVERRIDE.fullmatch(name)
-        if own is None:
-            is_of_tls, is_used = name in TLS_SETTINGS, bool(encrypted)
+        inner = name if own is None else own.group(1)
+        if inner in TLS_SETTINGS:
+            found, kind = encrypted, "SSL or SASL_SSL"
+        elif own is not None and is_served(inner, text):
+            found, kind = authenticating, "SASL_PLAINTEXT or SASL_SSL"
         else:
-            is_of_tls, is_used = own.group(1) in TLS_SETTINGS, name.removesuffix(own.group(1)) in encrypted
-        if is_of_tls and not is_used:
-            warnings.append(f"{name}: has no effect; no listener that it concerns has the security protocol SSL")
+            continue
+        if not (found if own is None else name.removesuffix(inner) in found):
+            warnings.append(f"{name}: has no effect; no listener that it concerns has the security protocol {kind}")
     return warnings
 
 

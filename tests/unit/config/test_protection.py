@@ -87,12 +87,16 @@ def test_all_is_named_at_once_without_its_values() -> None:
     assert "hunter2" not in str(refused.value)
 
 
-def test_settings_of_tls_that_no_listener_uses_are_named() -> None:
-    given = {"ssl.client.auth": "required", "listener.name.inside.ssl.key.password": "hunter2"}
+def test_settings_of_tls_and_sasl_that_no_listener_uses_are_named() -> None:
+    given = {
+        "ssl.client.auth": "required",
+        "listener.name.inside.ssl.key.password": "hunter2",
+        "listener.name.inside.plain.sasl.jaas.config": "hunter2",
+    }
     _, warnings = load(None, given)
     assert [warning.partition(":")[0] for warning in warnings if "no listener that it concerns" in warning] == [*given]
     given["listeners"] = "INSIDE://localhost:1"
-    given["listener.security.protocol.map"] = "INSIDE:SSL"
+    given["listener.security.protocol.map"] = "INSIDE:SASL_SSL"
     assert not load(None, given)[1]
 
 
