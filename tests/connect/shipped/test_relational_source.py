@@ -1,14 +1,17 @@
 """The relational source against SQLite, PostgreSQL and MariaDB: which rows come, and from where it goes on."""
 
 import datetime as dt
+import gc
 from collections.abc import Iterator
+from contextlib import suppress
 from decimal import Decimal
 from typing import Any
+from warnings import catch_warnings
 
 import pytest
 from sqlalchemy import Engine, text
 
-from ottla.connect.api import ConfigError, ConnectError, SourceRecord
+from ottla.connect.api import ConfigError, ConnectError, Retriable, SourceRecord
 from ottla.connect.connectors.relational.source import RelationalSource
 from tests.connect.shipped.databases import emptied
 from tests.support.connect_tasks import TaskContext, running
@@ -181,3 +184,19 @@ def test_rows_are_found_whatever_the_servers_zone_is(engine: Engine, instant: bo
         assert abs(found.value["at"] - beyond - now) < dt.timedelta(minutes=2)
     finally:
         run(engine, zone.format("UTC" if postgres else "SYSTEM"))
+
+
+def test_a_cursor_whose_connection_breaks_in_the_midst_of_its_rows_is_closed(engine: Engine) -> None:
+    """psycopg warns of each that is not, and warnings are errors."""
+    add(engine, *((key, "a", None) for key in range(50)))
+    settings = config(engine, mode="incrementing", incrementing_column_name="id", batch_max_rows="10")
+    settings["connection.url"] = settings["connection.url"].replace("psycopg2", "psycopg")
+    with suppress(Retriable), running(RelationalSource, settings) as source:
+        assert len(source.until(bool)) < 50
+        if engine.dialect.name == "postgresql":
+            others = "FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
+            with engine.begin() as connection:
+                connection.execute(text(f"SELECT pg_terminate_backend(pid) {others}"))
+    with catch_warnings(record=True) as caught:
+        gc.collect()
+    assert [str(each.message) for each in caught if "ursor" in str(each.message)] == []

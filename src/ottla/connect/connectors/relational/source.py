@@ -3,7 +3,7 @@
 import datetime as dt
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -29,7 +29,7 @@ from ottla.connect.connectors.relational.mapping.names import split_name
 from ottla.connect.connectors.relational.settings import SourceSettings
 
 if TYPE_CHECKING:
-    from sqlalchemy import ColumnElement, Connection, Engine, FromClause, Select
+    from sqlalchemy import ColumnElement, Connection, CursorResult, Engine, FromClause, Select
 
 _SLEEP_S: Final = 0.5
 _MYSQLS_CLOCK: Final = "SELECT COALESCE(CONVERT_TZ(NOW(6), '+00:00', @@global.time_zone), NOW(6))"
@@ -144,8 +144,7 @@ class RelationalSource(Source[SourceSettings]):
             query = self._select(connection, reading, position)
             streaming = connection.execution_options(stream_results=True, max_row_buffer=self.settings.batch_max_rows)
             waiting: SourceRecord | None = None
-            with streaming.execute(query) as result:  # closed here also when the task ends in the midst of its rows
-                rows = iter(result.mappings())
+            with _rows(streaming.execute(query)) as rows:  # closed also when the task ends in their midst
                 while some := list(islice(rows, self.settings.batch_max_rows)):
                     batch = [waiting] if waiting is not None else []
                     for row in some:
@@ -240,6 +239,22 @@ class RelationalSource(Source[SourceSettings]):
         if not getattr(kind, "timezone", False):
             now = now.replace(tzinfo=None)
         return now - dt.timedelta(milliseconds=self.settings.timestamp_delay_interval_ms)
+
+
+@contextmanager
+def _rows(result: "CursorResult[Any]") -> Iterator[Iterator[Mapping[Any, Any]]]:
+    """The rows of a result, which is closed at the end.
+
+    psycopg leaves a cursor open whose connection breaks while it is closed: the second time, it knows.
+    """
+    cursor = result.cursor
+    try:
+        yield iter(result.mappings())
+    finally:
+        result.close()
+        if cursor is not None:
+            with suppress(Exception):
+                cursor.close()
 
 
 @contextmanager
