@@ -117,6 +117,9 @@ class Certificates:
             except InvalidConfig as problem:
                 log.error("%s; the listener goes on with the certificates that it has", problem)
                 continue
+            except Exception:  # a defect; but a broker that does not look any more would let its certificates expire
+                log.exception("listener %s goes on with the certificates that it has", name)
+                continue
             del self._refused[name]
             log.info("listener %s: certificates were replaced, without closing a connection", name)
 

@@ -189,6 +189,8 @@ class TlsTransport:
             if sent_before:
                 return 0
             raise BlockingIOError from None
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
+            raise ConnectionResetError("the client has gone") from error
 
     def close(self) -> None:
         """Say goodbye if there is room for it, and close; a handshake's step under way closes the socket at its end."""
