@@ -24,6 +24,7 @@ NOUNS: Final = {
     "config": "Read and change settings of topics, brokers and groups.",
     "telemetry": "Ask clients for their metrics, and show what they send.",
     "cluster": "Look at the cluster, or start one on this machine.",
+    "cert": "Make certificates for development.",
     "zookeeper": "Run a ZooKeeper server for development.",
     "pipeline": "Run jobs on Spark; look after them, replay and test them.",
     "connect": "Run connectors: databases in, databases out.",

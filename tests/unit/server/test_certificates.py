@@ -72,9 +72,7 @@ def test_settings_that_changed_are_followed_and_checked_before(authority: Author
     second = authority.issue("broker").write_pem(tmp_path / "second.pem")
     with followed(config(first)) as (made, runner):
         before = made._known["SSL"].server
-        with pytest.raises(
-            InvalidConfig, match=r"^listener SSL: .*missing\.pem cannot be read"
-        ):
+        with pytest.raises(InvalidConfig, match=r"^listener SSL: .*missing\.pem cannot be read"):
             runner.run(made.check(config(tmp_path / "missing.pem")))
         runner.run(made.check(config(second)))
         assert made._known["SSL"].server is before

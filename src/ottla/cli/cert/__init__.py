@@ -1,0 +1,1 @@
+"""`ottla cert`: certificates for development."""
