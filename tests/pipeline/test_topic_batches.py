@@ -1,11 +1,15 @@
 """Which micro-batch of a query a topic has, by what brokers know; no Spark is needed for that."""
 
 import time
+from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from ottla.pipeline import topic
 from ottla.pipeline.context import Outputs
@@ -64,6 +68,15 @@ def test_brokers_that_do_not_answer_are_no_answer(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("ottla.pipeline.sinks.topic_batches._WITHIN_S", 1.0)
     with pytest.raises(SinkError, match="cannot be asked what it has of this query"):
         last_batch(topic("flights"), str(uuid4()), "127.0.0.1:1")
+
+
+def test_brokers_of_which_some_do_not_answer_are_no_answer(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client library lists their errors beside the groups of the others."""
+    silent: Future[Any] = Future()
+    silent.set_result(SimpleNamespace(errors=[KafkaError(KafkaError._TIMED_OUT)], valid=[]))
+    monkeypatch.setattr(AdminClient, "list_consumer_groups", lambda *_, **__: silent)
+    with pytest.raises(SinkError, match="cannot be asked what it has of this query"):
+        last_batch(topic("flights"), str(uuid4()), bootstrap)
 
 
 def test_a_transaction_that_a_killed_run_left_open_is_waited_for(

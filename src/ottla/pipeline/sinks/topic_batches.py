@@ -75,7 +75,7 @@ def _marks(admin: AdminClient, topic: str, query_id: str) -> list[int]:
     """The last micro-batch of each task that has written to the topic. Raises KafkaException."""
     listed = admin.list_consumer_groups(request_timeout=_WITHIN_S).result(_WITHIN_S)
     if listed.errors:
-        raise listed.errors[0]
+        raise KafkaException(listed.errors[0])  # the error by itself is no exception: nothing would catch it
     prefix = f"{NAME_PREFIX}-{query_id}-"
     groups = [each.group_id for each in listed.valid if each.group_id.startswith(prefix)]
     return [offset - 1 for offset in _committed(admin, topic, groups).values() if offset > 0]
