@@ -6,11 +6,11 @@ Each is read with the prefix of a listener first (`listener.name.<name>.ssl.keys
 from typing import Final
 
 from ottla.config.changeable import CHANGEABLE
-from ottla.config.setting import Kind, Limit, OneOf, Setting
+from ottla.config.setting import Change, Kind, Limit, OneOf, Setting
 
 
 def _tls(name: str, kind: Kind, default: str | None, doc: str, limit: Limit | None = None) -> Setting:
-    return Setting(name, kind, default, doc, limit, CHANGEABLE[name])
+    return Setting(name, kind, default, doc, limit, CHANGEABLE.get(name, Change.READ_ONLY))
 
 
 TLS: Final = (
@@ -41,6 +41,14 @@ TLS: Final = (
         Kind.STRING,
         "https",
         "How this broker checks the name of another broker against its certificate; empty for not at all.",
+    ),
+    _tls(
+        "ssl.principal.mapping.rules",
+        Kind.STRING,
+        "DEFAULT",
+        "Rules from the distinguished name of a client's certificate to the name of its principal, the first that "
+        "matches: `RULE:pattern/replacement/` (with L or U for lower or upper case), or DEFAULT for the whole name. "
+        "Patterns are those of RE2.",
     ),
     _tls(
         "ssl.keystore.type",

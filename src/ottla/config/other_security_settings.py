@@ -145,7 +145,6 @@ _SECURITY_TLS: Final = (
     other("ssl.allow.san.changes", Kind.BOOLEAN, "false", "Let a renewed certificate lose alternative names."),
     other("ssl.engine.factory.class", Kind.CLASS, None, "Java class that makes TLS engines."),
     other("ssl.keymanager.algorithm", Kind.STRING, "SunX509", "Algorithm of the key manager."),
-    other("ssl.principal.mapping.rules", Kind.STRING, "DEFAULT", "Rules from distinguished names to short names."),
     other("ssl.protocol", Kind.STRING, "TLSv1.3", "Version of TLS that is preferred."),
     other("ssl.provider", Kind.STRING, None, "Java provider of TLS."),
     other("ssl.secure.random.implementation", Kind.STRING, None, "Source of random numbers."),

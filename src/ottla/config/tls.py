@@ -46,6 +46,7 @@ class TlsSettings(NamedTuple):
     enabled_protocols: tuple[str, ...]
     cipher_suites: tuple[str, ...]
     checks_host_names: bool
+    principal_rules: str = "DEFAULT"
 
     def __repr__(self) -> str:
         """Without its secrets."""
@@ -93,4 +94,5 @@ def tls_settings(config: "BrokerConfig", listener: str) -> TlsSettings:
         words("ssl.enabled.protocols"),
         words("ssl.cipher.suites"),
         text("ssl.endpoint.identification.algorithm") is not None,
+        text("ssl.principal.mapping.rules") or "DEFAULT",
     )

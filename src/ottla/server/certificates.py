@@ -13,6 +13,7 @@ from ottla.client.sockets import Stream, connect_with_tls
 from ottla.config.tls import TlsSettings, tls_settings
 from ottla.errors import InvalidConfig
 from ottla.security.contexts import Made, client_context, server_context
+from ottla.security.principals import principal_rules
 from ottla.server.tls_transport import TlsTransport
 from ottla.tasks import supervised
 
@@ -35,6 +36,7 @@ class _Known(NamedTuple):
     fingerprint: Fingerprint
     server: Made
     client: Made | None
+    name: Callable[[bytes], str]
 
 
 class Certificates:
@@ -62,7 +64,8 @@ class Certificates:
 
     def transport(self, listener: str, sock: socket.socket) -> TlsTransport:
         """Encrypt a connection that was accepted, with the certificates of now. Raises OSError if the client left."""
-        return TlsTransport(sock, self._known[listener].server.context, self._loop, self._threads)
+        known = self._known[listener]
+        return TlsTransport(sock, known.server.context, self._loop, self._threads, known.name)
 
     async def connect(self, host: str, port: int) -> Stream:
         """Connect to another broker, over its listener between brokers. Raises OSError."""
@@ -127,7 +130,8 @@ class Certificates:
         settings = tls_settings(config, listener)
         fingerprint = _fingerprint(settings)  # before the content: a change in between is seen the next time
         client = client_context(settings) if listener == config.inter_broker_listener else None
-        return _Known(settings, fingerprint, server_context(settings), client)
+        name = principal_rules(settings.principal_rules)
+        return _Known(settings, fingerprint, server_context(settings), client, name)
 
     def _warn_of_expiry(self, listener: str) -> None:
         expires = self._known[listener].server.expires

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from ottla.log.file_region import FileRegion
+from ottla.security.principals import ANONYMOUS
 from ottla.server.framer import BadFrame, Framer
 from ottla.server.memory import MemoryBudget
 from ottla.server.replies import ReplyQueue, ReplySlot
@@ -415,6 +416,13 @@ class Connection:
             self._send()
 
     # -- authentication ----------------------------------------------------------------------------------------------
+
+    @property
+    def principal(self) -> str:
+        """Who sends its requests: the name of its login at a listener with SASL, else that of its certificate."""
+        if self.authentication is None:
+            return self._transport.principal
+        return self.authentication.principal or ANONYMOUS
 
     def authenticated(self) -> None:
         """Take requests of every size from now on."""

@@ -168,6 +168,11 @@ class ClientConnection(Protocol):
 
     authentication: "Authentication | None"
 
+    @property
+    def principal(self) -> str:
+        """Who sends its requests."""
+        ...
+
     def hold(self) -> Callable[[], None]:
         """Handle no further request until the returned function has been called, once."""
         ...
@@ -241,6 +246,11 @@ class RequestContext:
     def is_behind_others(self) -> bool:
         """Whether other requests of the connection wait for their answers, too."""
         return self._connection.in_flight > 1
+
+    @property
+    def principal(self) -> str:
+        """Who sends it, as `User:alice`; `User:ANONYMOUS` for a client that has proved no name."""
+        return self._connection.principal
 
     @property
     def authentication(self) -> "Authentication | None":

@@ -14,6 +14,7 @@ from typing import Final, cast
 
 from ottla.errors import sentence
 from ottla.log.file_region import FileRegion
+from ottla.security.principals import ANONYMOUS, UnnamedClient
 from ottla.server.transport import Buffer
 
 HANDSHAKE_TIMEOUT_S: Final = 10.0
@@ -55,22 +56,32 @@ class TlsTransport:
         "_is_closed",
         "_is_open",
         "_loop",
+        "_name",
         "_ready",
         "_sock",
         "_step",
         "_threads",
         "fd",
+        "principal",
     )
 
     def __init__(
-        self, sock: socket.socket, context: ssl.SSLContext, loop: asyncio.AbstractEventLoop, threads: Executor
+        self,
+        sock: socket.socket,
+        context: ssl.SSLContext,
+        loop: asyncio.AbstractEventLoop,
+        threads: Executor,
+        name: Callable[[bytes], str],
     ) -> None:
         """Take `sock` over. `threads` run the handshake: it takes a core for about a millisecond, during which OpenSSL
-        releases the interpreter. Raises OSError if the client has gone."""
+        releases the interpreter. `name` makes a principal of the client's certificate (DER), which was verified, or
+        raises `UnnamedClient`. Raises OSError if the client has gone."""
         self._sock = context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
         self.fd: Final = self._sock.fileno()
         self._loop = loop
         self._threads = threads
+        self._name = name
+        self.principal = ANONYMOUS
         self._ready: Callable[[], None] | None = None
         self._failed: Callable[[str], None] | None = None
         self._deadline: asyncio.TimerHandle | None = None
@@ -110,6 +121,14 @@ class TlsTransport:
 
     def _open(self) -> None:
         self._is_open = True
+        certificate = self._sock.getpeercert(binary_form=True)
+        if certificate is not None:
+            try:
+                self.principal = self._name(certificate)
+            except UnnamedClient as problem:
+                if self._failed is not None:
+                    self._failed(str(problem))
+                return
         if self._deadline is not None:
             self._deadline.cancel()
         ready, self._ready, self._failed = self._ready, None, None
@@ -119,11 +138,6 @@ class TlsTransport:
     def _stop_waiting(self) -> None:
         self._loop.remove_reader(self.fd)
         self._loop.remove_writer(self.fd)
-
-    @property
-    def certificate(self) -> bytes | None:
-        """The client's certificate (DER), which was verified; None if it sent none."""
-        return self._sock.getpeercert(binary_form=True)
 
     # -- bytes -------------------------------------------------------------------------------------------------------
 

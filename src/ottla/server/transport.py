@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from ottla.log.file_region import FileRegion
+from ottla.security.principals import ANONYMOUS
 
 Buffer = bytes | bytearray | memoryview
 
@@ -21,6 +22,9 @@ class Transport(Protocol):
     def fd(self) -> int:
         """The descriptor whose readiness the loop watches."""
         ...
+
+    principal: str
+    """The name that the client has proved by then, `User:<name>`."""
 
     def begin(self, ready: Callable[[], None], failed: Callable[[str], None]) -> None:
         """Call `ready` once bytes can be received and sent, or `failed` with the reason why there will be none."""
@@ -53,10 +57,11 @@ class Transport(Protocol):
 class PlainTransport:
     """A non-blocking TCP socket."""
 
-    __slots__ = ("_sock", "fd")
+    __slots__ = ("_sock", "fd", "principal")
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
+        self.principal = ANONYMOUS
         self.fd: Final = sock.fileno()
 
     def begin(self, ready: Callable[[], None], failed: Callable[[str], None]) -> None:

@@ -17,7 +17,6 @@ ASKING = {
     "zookeeper.ssl.client.enable": "TRUE",
     "delegation.token.secret.key": "x",
     "ssl.engine.factory.class": "com.example.Engine",
-    "ssl.principal.mapping.rules": "RULE:^CN=(.*)$/$1/",
     "ssl.unheard.of": "1",
     "listener.name.internal.sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER",
     "sasl.kerberos.service.name": "kafka",

@@ -19,6 +19,7 @@ from tests.support.certificates import write_certificate
 
 from ottla.log.file_region import FileRegion
 from ottla.log.fs import RealFileSystem
+from ottla.security.principals import principal_rules
 from ottla.server import tls_transport
 from ottla.server.connection import Connection, Endpoints
 from ottla.server.memory import MemoryBudget
@@ -110,7 +111,7 @@ def bench(certificate: tuple[Path, Path], context: ssl.SSLContext | None = None)
         endpoints = Endpoints("SSL", 1, *sock.getpeername(), *sock.getsockname())
         opened.append(
             Connection(
-                TlsTransport(sock, context or server_context(certificate), loop, threads),
+                TlsTransport(sock, context or server_context(certificate), loop, threads, principal_rules("DEFAULT")),
                 endpoints,
                 loop=loop,
                 scratch=memoryview(bytearray(64 << 10)),
@@ -281,7 +282,7 @@ def test_a_handshake_that_is_given_up_in_its_thread_closes_the_socket_afterwards
     threads = ThreadPoolExecutor(1)
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
-    transport = TlsTransport(theirs, server_context(certificate), loop, threads)
+    transport = TlsTransport(theirs, server_context(certificate), loop, threads, principal_rules("DEFAULT"))
     problems: list[str] = []
 
     async def main() -> None:
