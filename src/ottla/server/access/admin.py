@@ -192,7 +192,7 @@ def describe_topic_partitions(
 
 
 def describe_cluster(access: Access, request: DescribeClusterRequest, context: "RequestContext") -> Verdict:
-    """Nothing; what the client may do with the cluster is told to those that may describe it."""
+    """Nothing; the list of what the client may do with the cluster requires DESCRIBE on it."""
     if not request.include_cluster_authorized_operations:
         return None
 
