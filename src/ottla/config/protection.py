@@ -27,7 +27,7 @@ PROTECTING_NAMES: Final = {
     "delegation.token.secret.key": _TOKENS,
 }
 UNPROTECTED: Final = (
-    "Ottla has TLS, and SASL with PLAIN and SCRAM, but no ACLs yet. Remove these settings, or start with "
+    "Ottla has TLS, and SASL with PLAIN, SCRAM and OAUTHBEARER, but no ACLs yet. Remove these settings, or start with "
     "--allow-insecure: every client that reaches the broker's ports may then do everything"
 )
 """What to do about settings that ask for protection."""

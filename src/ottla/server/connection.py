@@ -419,7 +419,7 @@ class Connection:
 
     @property
     def principal(self) -> str:
-        """Who sends its requests: the name of its login at a listener with SASL, else that of its certificate."""
+        """The sender of its requests: the name of its login at a listener with SASL, else that of its certificate."""
         if self.authentication is None:
             return self._transport.principal
         return self.authentication.principal or ANONYMOUS

@@ -170,7 +170,7 @@ class ClientConnection(Protocol):
 
     @property
     def principal(self) -> str:
-        """Who sends its requests."""
+        """The sender of its requests."""
         ...
 
     def hold(self) -> Callable[[], None]:
@@ -249,7 +249,7 @@ class RequestContext:
 
     @property
     def principal(self) -> str:
-        """Who sends it, as `User:alice`; `User:ANONYMOUS` for a client that has proved no name."""
+        """The sender, as `User:alice`; `User:ANONYMOUS` for a client that has proved no name."""
         return self._connection.principal
 
     @property

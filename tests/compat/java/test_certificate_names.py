@@ -32,7 +32,7 @@ TEXTS = (
 )
 
 
-def levels(*attributes: NameAttribute) -> x509.Name:
+def levels(*attributes: "NameAttribute[str]") -> x509.Name:
     return x509.Name([RelativeDistinguishedName([attribute]) for attribute in attributes])
 
 

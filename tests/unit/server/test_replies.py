@@ -25,6 +25,7 @@ class Reluctant:
     """Takes up to so many bytes a call, and refuses the next one."""
 
     fd = 0
+    principal = "User:ANONYMOUS"
 
     def __init__(self, rng: random.Random, most: int) -> None:
         self._rng = rng
