@@ -142,6 +142,7 @@ class BrokerConfig:
     sasl_server_max_receive_size: int
     connections_max_reauth_ms: int
     connection_failed_authentication_delay_ms: int
+    initial_scram_users: str | None
     sasl_oauthbearer_jwks_endpoint_url: str | None
     sasl_oauthbearer_jwks_endpoint_refresh_ms: int
     sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: int

@@ -83,3 +83,13 @@ SASL: Final = (
         AT_LEAST_0,
     ),
 )
+
+INITIAL_USERS: Final = Setting(
+    "initial.scram.users",
+    Kind.PASSWORD,
+    None,
+    "Ottla's own. Users of SCRAM that exist before the first start, as `kafka-storage.sh format --add-scram` does: "
+    "`SCRAM-SHA-512=[name=admin,password=...]`, several after commas. A user that is there keeps the password.",
+    None,
+    Change.READ_ONLY,
+)
