@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Final, Self
 from uuid import uuid4
 
 from ottla.client.login import log_in
-from ottla.cluster.image import empty_image
+from ottla.cluster.image import MetadataImage, empty_image
 from ottla.collector import collect_quickly
+from ottla.config.authorizer import authorizer_settings
 from ottla.config.broker import BrokerConfig
 from ottla.config.loading import load
 from ottla.config.sasl import PROTOCOLS as SASL_PROTOCOLS
@@ -61,6 +62,7 @@ from ottla.slices import Slices
 
 if TYPE_CHECKING:
     from ottla.client.sockets import Connect
+    from ottla.metadata.acls import Acls
     from ottla.server.membership import Join
 
 log = logging.getLogger("ottla")
@@ -244,6 +246,7 @@ class Broker:
         cold_fetches = ColdFetches(loop, replicas.threads.reads)
         transactional_queue = KeyedQueue()
         stack.push_async_callback(transactional_queue.close)
+        acls = await self._open_acls(metadata, stack)
         services = Services(
             config=config,
             clock=clock,
@@ -272,6 +275,7 @@ class Broker:
             listeners=listeners,
             telemetry=telemetry,
             slices=slices,
+            acls=acls,
             cluster=membership,
         )
         dispatcher = Dispatcher(services)
@@ -287,6 +291,27 @@ class Broker:
         if membership is not None:
             stack.push_async_callback(membership.hand_over)
             await membership.join(listeners.endpoints)
+
+    async def _open_acls(self, metadata: "MetadataView", stack: AsyncExitStack) -> "Acls | None":
+        """The access rules, read before the first client is served; None without an authorizer."""
+        settings = authorizer_settings(metadata.config)
+        if settings is None:
+            return None
+        from ottla.metadata.acls import Acls
+        from ottla.security.acls import StandardAuthorizer
+
+        authorizer = StandardAuthorizer(settings.super_users, allow_if_none=settings.allow_if_none)
+        acls = Acls(metadata.store, authorizer, shared=self.config.zookeeper_connect is not None)
+        stack.push_async_callback(acls.close)
+        await acls.open()
+
+        def follow(old: MetadataImage, new: MetadataImage) -> None:
+            changed = authorizer_settings(metadata.config)
+            if old.configs is not new.configs and changed is not None:
+                authorizer.configure(changed.super_users, allow_if_none=changed.allow_if_none)
+
+        stack.callback(metadata.subscribe(follow))
+        return acls
 
     def _connect(self, listeners: Listeners) -> "Connect":
         """How this broker connects to others: as their listener between brokers asks for."""

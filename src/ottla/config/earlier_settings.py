@@ -16,7 +16,6 @@ EARLIER_SETTINGS: Final = {
     "log.message.timestamp.difference.max.ms": (
         "replaced by log.message.timestamp.before.max.ms and log.message.timestamp.after.max.ms in Kafka 3.6"
     ),
-    "allow.everyone.if.no.acl.found": "Ottla has no ACLs yet: everyone is served",
     "auto.include.jmx.reporter": "Ottla has no JMX",
     "broker.id.generation.enable": "Ottla makes up no node ids: set node.id",
     "reserved.broker.max.id": "Ottla makes up no node ids: set node.id",

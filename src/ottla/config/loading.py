@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from ottla.config.authorizer import AUTHORIZER, AUTHORIZER_SETTINGS, check_authorizer_settings
 from ottla.config.broker import BrokerConfig
 from ottla.config.broker_settings import BROKER_SETTINGS
 from ottla.config.changeable import LISTENER_OVERRIDE
@@ -87,6 +88,12 @@ def load(
     warnings += unknown
     warnings += _quorum_warnings(config)
     warnings += _security_warnings(config)
+    check_authorizer_settings(given)
+    if not given.get(AUTHORIZER, "").strip():
+        warnings += [
+            f"{name}: has no effect without {AUTHORIZER}; every client may do everything"
+            for name in sorted(AUTHORIZER_SETTINGS & given.keys() - {AUTHORIZER})
+        ]
     return config, warnings
 
 
@@ -156,7 +163,7 @@ def _without_effect(name: str, text: str) -> str | None:
     that is unknown."""
     from ottla.config.other_settings import OTHER_SETTINGS  # big, and seldom needed
 
-    if name == PREFIX or name.startswith(f"{PREFIX}."):
+    if name == PREFIX or name.startswith(f"{PREFIX}.") or name in AUTHORIZER_SETTINGS:
         return ""
     own = LISTENER_OVERRIDE.fullmatch(name)
     if own is not None and own.group(1) in TLS_SETTINGS:
@@ -182,5 +189,5 @@ def _nearest(name: str) -> str | None:
 
     from ottla.config.other_settings import OTHER_SETTINGS
 
-    known = {*BROKER_SETTINGS, *OTHER_SETTINGS, *EARLIER_SETTINGS, *PROTECTING_NAMES}
+    known = {*BROKER_SETTINGS, *OTHER_SETTINGS, *EARLIER_SETTINGS, *PROTECTING_NAMES, *AUTHORIZER_SETTINGS}
     return next(iter(difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)), None)

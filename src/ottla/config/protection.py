@@ -1,4 +1,4 @@
-"""Settings that require protection which Ottla does not have yet: ACLs, and some of TLS and SASL.
+"""Settings that require protection which Ottla does not have yet: another authorizer, and some of TLS and SASL.
 
 Ignoring them would serve guarded data to every client, in plain text. A start with one of them is refused,
 and so is a change at runtime, unless `--allow-insecure` is given.
@@ -7,17 +7,17 @@ and so is a change at runtime, unless `--allow-insecure` is given.
 import re
 from typing import Final
 
+from ottla.config.authorizer import ALLOW_IF_NONE, AUTHORIZER, STANDARD, SUPER_USERS
 from ottla.config.broker_tls_settings import TLS
 from ottla.config.sasl import SASL_SETTINGS, is_served
 
 _TLS: Final = "asks for a part of TLS that Ottla does not have"
 _SASL: Final = "asks for a part of SASL that Ottla does not have"
-_ACLS: Final = "asks for access control"
+_ACLS: Final = "asks for an authorizer that Ottla does not have"
 _TOKENS: Final = "asks for delegation tokens"
 
 PROTECTING_NAMES: Final = {
     "authorizer.class.name": _ACLS,
-    "super.users": _ACLS,
     "principal.builder.class": _ACLS,
     "connections.max.reauth.ms": _SASL,
     "security.providers": _TLS,
@@ -27,8 +27,8 @@ PROTECTING_NAMES: Final = {
     "delegation.token.secret.key": _TOKENS,
 }
 UNPROTECTED: Final = (
-    "Ottla has TLS, and SASL with PLAIN, SCRAM and OAUTHBEARER, but no ACLs yet. Remove these settings, or start with "
-    "--allow-insecure: every client that reaches the broker's ports may then do everything"
+    "Ottla has TLS, SASL with PLAIN, SCRAM and OAUTHBEARER, and Kafka's own authorizer. Remove these settings, or start "
+    "with --allow-insecure: what they ask for is then not protected"
 )
 """What to do about settings that ask for protection."""
 
@@ -37,8 +37,6 @@ _FAMILIES: Final = (("ssl.", _TLS), ("sasl.", _SASL))
 _LISTENERS: Final = re.compile(r"listener\.name\.[^.]+\.(.+)")
 _MECHANISM: Final = re.compile(r"[^.]+\.(sasl\..+|connections\.max\.reauth\.ms)")
 _NOTHING: Final = frozenset({"", "0", "none", "false", "plaintext"})
-_CLOSED_BY_FALSE: Final = "allow.everyone.if.no.acl.found"
-"""The one name that asks for protection by being false."""
 
 
 def asked_protection(name: str, text: str) -> str | None:
@@ -56,8 +54,8 @@ def asked_protection(name: str, text: str) -> str | None:
         by_mechanism = _MECHANISM.fullmatch(name)
         name = name if by_mechanism is None else by_mechanism.group(1)
     value = text.strip().lower()
-    if name == _CLOSED_BY_FALSE:
-        return _ACLS if value == "false" else None
+    if name in (SUPER_USERS, ALLOW_IF_NONE) or (name == AUTHORIZER and text.strip() in STANDARD):
+        return None
     found = PROTECTING_NAMES.get(name) or next(
         (reason for prefix, reason in _FAMILIES if name.startswith(prefix)), None
     )

@@ -9,7 +9,7 @@ Methods return the machine's reply, or raise the errors of `Coordinator`.
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from ottla.clock import Clock
@@ -62,14 +62,19 @@ class StreamsGroupCoordinator:
         """Cancel work under way: the next heartbeat begins it anew, here or elsewhere."""
         await self._tasks.close()
 
-    def heartbeat(self, event: StreamsHeartbeat) -> "asyncio.Future[StreamsBeat]":
+    def heartbeat(
+        self, event: StreamsHeartbeat, may_create: Callable[[TopicName], bool] | None = None
+    ) -> "asyncio.Future[StreamsBeat]":
         """The reply to a member that joins, lives or leaves; the request is valid. Missing topics are created while
-        the member waits for its next heartbeat."""
+        the member waits for its next heartbeat.
+
+        `may_create`: whether the member has the right to create a topic; None if it may create all.
+        """
         reply: asyncio.Future[StreamsBeat] = self._groups.submit(event.group_id, event)
         if reply.done():
-            self._create_for(event.group_id, reply)
+            self._create_for(event.group_id, reply, may_create)
         else:
-            reply.add_done_callback(lambda done: self._create_for(event.group_id, done))
+            reply.add_done_callback(lambda done: self._create_for(event.group_id, done, may_create))
         return reply
 
     async def describe(self, group_id: GroupId) -> StreamsGroupDescription:
@@ -79,7 +84,12 @@ class StreamsGroupCoordinator:
 
     # --- internal topics ---
 
-    def _create_for(self, group_id: GroupId, reply: "asyncio.Future[StreamsBeat]") -> None:
+    def _create_for(
+        self,
+        group_id: GroupId,
+        reply: "asyncio.Future[StreamsBeat]",
+        may_create: Callable[[TopicName], bool] | None,
+    ) -> None:
         if reply.cancelled() or reply.exception() is not None or not reply.result().create:
             return
         self._forget_old_failures()
@@ -88,6 +98,11 @@ class StreamsGroupCoordinator:
             for topic in reply.result().create
             if topic.name not in self._under_way and topic.name not in self._failures
         ]
+        if may_create is not None:
+            for topic in topics:
+                if not may_create(topic.name):
+                    self._refuse(group_id, topic.name)
+            topics = [topic for topic in topics if topic.name not in self._failures]
         if not topics:
             return
         self._under_way.update(topic.name for topic in topics)
@@ -117,6 +132,13 @@ class StreamsGroupCoordinator:
             self._failures[name] = _Failure(str(refusal), again_ms)
         while len(self._failures) > KNOWN_FAILURES:
             del self._failures[next(iter(self._failures))]
+
+    def _refuse(self, group_id: GroupId, name: TopicName) -> None:
+        log.warning("streams group %s: its member has no right to create topic %s", group_id, name)
+        self._failures[name] = _Failure(
+            "unauthorized to CREATE the topic",
+            self._clock.now_ms() + self._metadata.group_settings(group_id).streams_heartbeat_interval_ms,
+        )
 
     def _forget_old_failures(self) -> None:
         now_ms = self._clock.now_ms()

@@ -92,6 +92,10 @@ class ClusterMetadata(MetadataView):
         self.create_at_controller: CreateAtController | None = None
         """How topics are created while another one is."""
 
+    @property
+    def store(self) -> MetadataStore:
+        return self._store
+
     # -- start and stop ----------------------------------------------------------------------------------------------
 
     async def open(self, cluster_id: str | None) -> str:

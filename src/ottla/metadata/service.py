@@ -116,6 +116,10 @@ class MetadataService(MetadataView):
         self._guard: list[Operation] = []
         """Conditions of every commit."""
 
+    @property
+    def store(self) -> MetadataStore:
+        return self._store
+
     # -- start and stop ----------------------------------------------------------------------------------------------
 
     async def start(

@@ -21,6 +21,7 @@ from ottla.config.log import LogConfig
 from ottla.errors import InvalidConfig, OttlaError
 from ottla.ids import BrokerId, ProducerId, TopicName, TopicPartition
 from ottla.metadata.policies import Policies
+from ottla.metadata.store.base import MetadataStore
 
 log: Final = logging.getLogger(__name__)
 
@@ -55,6 +56,11 @@ class MetadataView(ABC):
     async def until_known(self, timeout_s: float) -> bool:
         """Wait for that; False if it is not so after all this time."""
         return self.is_known
+
+    @property
+    @abstractmethod
+    def store(self) -> MetadataStore:
+        """Where the metadata is kept."""
 
     @property
     def broker_id(self) -> BrokerId:

@@ -1,7 +1,6 @@
 """Operations, resources and quotas, by Kafka's names and codes, and what a request requires of them.
 
-These are declarations. Nothing enforces them yet: there are no ACLs, no authenticated principals and no quotas, and
-every client may send everything but the requests between brokers (`ottla.server.inter_broker`).
+These are declarations. Authorization is enforced by the guards of `ottla.server.access`, where there is an authorizer.
 """
 
 from enum import Enum, IntEnum

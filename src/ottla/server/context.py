@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from ottla.coordinators.streams_groups import StreamsGroupCoordinator
     from ottla.coordinators.transaction_coordinator import TransactionCoordinator
     from ottla.coordinators.verification import TransactionVerifier
+    from ottla.metadata.acls import Acls
     from ottla.metadata.registered_brokers import RegisteredBrokers
     from ottla.metadata.view import MetadataView
     from ottla.protocol.api import ApiKey
     from ottla.replication.alter_log_dirs import AlterLogDirs
     from ottla.replication.manager import ReplicaManager
+    from ottla.server.access.access import Access
     from ottla.server.authentication import Authentication
     from ottla.server.cold_fetches import ColdFetches
     from ottla.server.fetch_sessions import FetchSessionCache
@@ -142,6 +144,8 @@ class Services:
     listeners: "Listeners"
     telemetry: "Telemetry"
     slices: "Slices"
+    acls: "Acls | None" = None
+    """The rules of the cluster; None without an authorizer."""
     cluster: "Membership | None" = None
     """This broker's part in a cluster, if it is in one."""
 
@@ -191,6 +195,7 @@ class RequestContext:
 
     __slots__ = (
         "_connection",
+        "access",
         "api_key",
         "api_version",
         "client_id",
@@ -215,6 +220,8 @@ class RequestContext:
         """Whether a registered broker has sent it; looked at only for what brokers alone may send (`inter_broker`)."""
         self.is_large = False
         """Whether its answer may be large because it is."""
+        self.access: Access | None = None
+        """The rights of its client, for handlers that ask for them themselves; None without an authorizer."""
         self._connection = connection
 
     @property

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from ottla.errors import ApiError, ErrorCode, OttlaError
 from ottla.metadata.registered_brokers import Claim
-from ottla.protocol.api import ApiKey, request_class, response_class
+from ottla.protocol.api import ApiKey, request_class
 from ottla.protocol.compiled import Steps, decode, decode_steps
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.framing import RequestHeader, decode_request_header, encode_response, encode_response_steps
-from ottla.protocol.primitives import STRING
-from ottla.protocol.schema import NEVER, Array, Field, Message, fields_of
+from ottla.protocol.schema import Message
 from ottla.server.connection import Connection
 from ottla.server.context import Deferred, RequestContext, Services
+from ottla.server.failures import failure_response
 from ottla.server.framer import BadFrame
 from ottla.server.inter_broker import ANSWERS_OTHERS, CLAIMS, InterBrokerGate, Verdict
 from ottla.server.replies import Piece, ReplySlot
@@ -324,30 +324,6 @@ class Dispatcher:
         from ottla.server.handlers.api_versions import supported
 
         slot.fill(_encode(supported(ErrorCode.UNSUPPORTED_VERSION), 0, correlation_id))
-
-
-def failure_response(api_key: ApiKey, version: int, code: ErrorCode, message: str) -> Message | None:
-    """A response that carries nothing but the error; None for an API whose response has no error of its own."""
-
-    response = response_class(api_key)
-    fields = fields_of(response)
-    if not any(field.name == "error_code" and field.in_version(version) for field in fields):
-        return None
-    values = {field.name: _nothing(field) for field in fields}
-    values["error_code"] = code
-    if "error_message" in values:
-        values["error_message"] = message
-    return response(**values)
-
-
-def _nothing(field: Field) -> Any:
-    if field.has_default:
-        return field.make_default()
-    if field.nullable_since != NEVER:
-        return None
-    if isinstance(field.type, Array):
-        return []
-    return "" if field.type is STRING else 0
 
 
 def _encode(response: Message, version: int, correlation_id: int) -> list[Piece]:

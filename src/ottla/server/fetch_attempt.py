@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from ottla.errors import ErrorCode, OffsetOutOfRange, OttlaError
+from ottla.errors import ApiError, ErrorCode, OffsetOutOfRange, OttlaError
 from ottla.ids import BrokerId, LeaderEpoch, Offset
 from ottla.log.file_region import MIN_REGION_BYTES, FileRegion
 from ottla.log.partition_log import PartitionLog
@@ -24,6 +24,7 @@ from ottla.protocol.messages.fetch import (
     PartitionData,
 )
 from ottla.protocol.primitives import Buffer
+from ottla.security.authorization import Operation
 from ottla.server.cold_fetches import BYTES_EACH
 from ottla.server.context import RequestContext
 from ottla.server.fetch_sessions import FetchSession, FetchTarget
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from ottla.metadata.view import MetadataView
     from ottla.replication.manager import ReplicaManager
     from ottla.replication.partition import Partition
+    from ottla.server.access.access import Access
     from ottla.server.cold_fetches import ColdFetches
     from ottla.server.fetch_sessions import FetchSessionCache
     from ottla.server.membership import Membership
@@ -144,10 +146,15 @@ class FetchAttempt:
         from_leader = self.replica >= 0 or context.api_version < READS_FROM_FOLLOWERS_SINCE
         checks_quickly = incremental and not request.rack_id
         now = parts.loop.time()
+        access = context.access
         targets = self._session.targets.values()
         for number, target in enumerate(list(targets) if len(targets) > MANY else targets):
             if number & STEP_MASK == STEP_MASK:
                 yield
+            if access is not None and not self._may(access, target):
+                self.is_quiet, self.must_answer = False, True
+                self._fail(target, ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "no right to the topic"))
+                continue
             if checks_quickly:
                 known = replicas.find(target.topic, target.partition)
                 if known is not None and self._is_unchanged(target, known, request, now, first=first):
@@ -180,6 +187,15 @@ class FetchAttempt:
                 self._fail(target, error)
         if not self.partitions:
             self.must_answer = True
+
+    def _may(self, access: "Access", target: FetchTarget) -> bool:
+        """Whether the client may have a partition's records: its rights may have changed since the session began."""
+        if self.replica >= 0:
+            return access.may_cluster(Operation.CLUSTER_ACTION)
+        name = access.name_of(None, target.topic) if isinstance(target.topic, UUID) else target.topic
+        if name is None:  # an unknown id, which is refused as such, unless its partition is about to go
+            return self._parts.replicas.find(target.topic, target.partition) is None
+        return access.may_topic(Operation.READ, name)
 
     def _add(self, partition: "Partition") -> None:
         self.partitions.append(partition)

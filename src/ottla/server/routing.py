@@ -2,20 +2,24 @@
 
 ApiVersions and the list in docs/apis.md are read from it; an API that is not in it is not served.
 Authorization and quota are those of Kafka 4.3 (`KafkaApis`, `ControllerApis`; for requests of a controller with
-ZooKeeper, Kafka 3.9). They are declared only: nothing enforces them yet.
+ZooKeeper, Kafka 3.9). Where there is an authorizer, the guards of
+`ottla.server.access` enforce the authorization.
 A handler is `ottla.server.handlers.<api>.handle`, bound to the parts of the broker that it names (`binding`). It is
 imported when its API is first asked for, so that a broker that only produces and fetches never loads the rest.
 """
 
 from collections.abc import Awaitable, Callable
 from importlib import import_module
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.protocol.api import ApiKey
 from ottla.protocol.schema import Message
 from ottla.security.authorization import Operation, QuotaClass, Requirement, ResourceType, requires
 from ottla.server.binding import bind
 from ottla.server.context import Deferred, RequestContext, Services
+
+if TYPE_CHECKING:
+    from ottla.security.acls import StandardAuthorizer
 
 Answer = Message | Awaitable[Message | Deferred[Any] | None] | Deferred[Any] | None
 """At once, from a coroutine, later through a `Deferred`, or never (acks=0)."""
@@ -53,7 +57,7 @@ class Route(NamedTuple):
     min_version: int
     max_version: int
     authorization: tuple[Requirement, ...]
-    """All that apply are to be met; empty for what everybody may do. Not enforced yet."""
+    """All that apply are to be met; empty for what everybody may do."""
     quota: QuotaClass = QuotaClass.REQUEST
     """What the request counts against. Not enforced yet."""
 
@@ -147,6 +151,9 @@ ROUTES: Final[dict[ApiKey, Route]] = {
             ApiKey.WRITE_TXN_MARKERS, 1, 2, (requires((ALTER, CLUSTER), (CLUSTER_ACTION, CLUSTER)),), QuotaClass.EXEMPT
         ),
         Route(ApiKey.TXN_OFFSET_COMMIT, 0, 5, (WRITE_TRANSACTIONAL_ID, READ_GROUP, READ_TOPIC)),
+        Route(ApiKey.DESCRIBE_ACLS, 1, 3, (DESCRIBE_CLUSTER,)),
+        Route(ApiKey.CREATE_ACLS, 1, 3, (ALTER_CLUSTER,)),
+        Route(ApiKey.DELETE_ACLS, 1, 3, (ALTER_CLUSTER,)),
         Route(ApiKey.DESCRIBE_CONFIGS, 1, 4, (*CONFIGS_DESCRIBED,)),
         Route(ApiKey.ALTER_CONFIGS, 0, 2, (*CONFIGS_ALTERED,)),
         Route(ApiKey.ALTER_REPLICA_LOG_DIRS, 1, 2, (ALTER_CLUSTER,)),
@@ -235,5 +242,15 @@ class Handlers:
         found = self._bound.get(api_key)
         if found is None:
             route = ROUTES.get(api_key) or CLUSTER_ROUTES.get(api_key) or OWN_ROUTES[api_key]
-            found = self._bound[api_key] = bind(import_module(route.handler_module), self._services)
+            found = bind(import_module(route.handler_module), self._services)
+            if self._services.acls is not None:
+                found = self._guarded(route.api_key, found, self._services.acls.authorizer)
+            self._bound[api_key] = found
         return found
+
+    def _guarded(self, api_key: ApiKey, handler: Handler, authorizer: "StandardAuthorizer") -> Handler:
+        """The handler behind the guard of its API; without a guard, nobody may use it."""
+        from ottla.server.access.access import guarded  # big, and not needed where everybody may do everything
+        from ottla.server.access.guards import GUARDS
+
+        return guarded(handler, GUARDS[api_key], authorizer, self._services.metadata)

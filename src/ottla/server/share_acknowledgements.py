@@ -5,10 +5,12 @@ from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
 
 from ottla.errors import ErrorCode, InvalidRequest
+from ottla.security.authorization import Operation
 from ottla.share.partition import OUTCOMES, RENEW, Acknowledgement
 from ottla.share_partitions.sessions import MemberKey, SharedPartition
 
 if TYPE_CHECKING:
+    from ottla.server.access.access import Access
     from ottla.share_partitions.led_partitions import SharePartitions
 
 
@@ -47,6 +49,14 @@ def member_key(group_id: str | None, member_id: str | None) -> MemberKey:
     return MemberKey(group_id, member_id)
 
 
+def may_read(access: "Access | None", topic_id: UUID) -> bool:
+    """Whether a member has the right to read a topic; a topic that is not there is refused elsewhere."""
+    if access is None:
+        return True
+    name = access.name_of(None, topic_id)
+    return name is None or access.may_topic(Operation.READ, name)
+
+
 class Acknowledging:
     """The acknowledgements of one request; `done` is called once when all are answered, at once perhaps."""
 
@@ -58,8 +68,9 @@ class Acknowledging:
         done: Callable[[], None],
         *,
         may_renew: bool,
+        access: "Access | None",
     ) -> None:
-        """`may_renew`: whether the request renews locks (KIP-1222)."""
+        """`may_renew`: whether the request renews locks (KIP-1222). `access`: the member's rights."""
         self.results: dict[SharedPartition, ErrorCode] = {}
         """An error, or NONE, for each partition that was mentioned with acknowledgements."""
         said: dict[SharedPartition, list[Acknowledgement]] = {}
@@ -74,6 +85,8 @@ class Acknowledging:
         self._done = done
         for key, batches in said.items():
             problem = _problem(batches, may_renew=may_renew)
+            if not may_read(access, key[0]):
+                problem = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             if problem:
                 self._answer(key, problem)
             else:

@@ -8,7 +8,7 @@ from tests.unit.cluster.images import cluster
 
 from ottla.cluster.commands import SetConfigs
 from ottla.cluster.image import ResourceType
-from ottla.metadata import config_changes
+from ottla.metadata import notifications
 from ottla.metadata.config_changes import ConfigChanges, FoundSettings
 from ottla.metadata.store import layout
 from ottla.metadata.store.base import Create, Operation
@@ -119,7 +119,7 @@ def test_removes_notifications_that_everybody_has_seen(monkeypatch: pytest.Monke
             await two.changing.commit(operations(TOPIC))
             await settled()
             assert len(await two.listening.read(layout.CONFIG_CHANGES_PATH)) == 1
-            monkeypatch.setattr(config_changes, "KEPT_S", -1.0)
+            monkeypatch.setattr(notifications, "KEPT_S", -1.0)
             await two.changing.commit(operations(EVERY_BROKER))
             await settled()
             assert await two.listening.read(layout.CONFIG_CHANGES_PATH) == {}

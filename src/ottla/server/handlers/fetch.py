@@ -138,7 +138,7 @@ class _Fetch:
         self._parked = attempt.partitions
         self._is_quiet = attempt.is_quiet
         is_follower = attempt.replica >= 0
-        if len(self._parked) == 1 and not is_follower:
+        if len(self._parked) == 1 and not is_follower and self._context.access is None:
             self._shared_place = place_of(self._request, self._session, self._context.api_version)
         wait_s = self._request.max_wait_ms / 1000
         if attempt.owes_visibility:

@@ -53,7 +53,14 @@ def handle(
         lock_ms = share_partitions.lock_duration_ms(member.group_id)
         loop.call_soon(lambda: deferred.complete(_response(acknowledging, lock_ms)))
 
-    acknowledging = Acknowledging(share_partitions, member, request.topics, answer, may_renew=request.is_renew_ack)
+    acknowledging = Acknowledging(
+        share_partitions,
+        member,
+        request.topics,
+        answer,
+        may_renew=request.is_renew_ack,
+        access=context.access,
+    )
     return deferred
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from ottla.errors import ErrorCode, OffsetOutOfRange, OttlaError
+from ottla.errors import ApiError, ErrorCode, OffsetOutOfRange, OttlaError
 from ottla.protocol.messages.share_fetch import (
     AcquiredRecords,
     LeaderIdAndEpoch,
@@ -24,7 +24,7 @@ from ottla.protocol.messages.share_fetch import (
 from ottla.protocol.session_epochs import FINAL_EPOCH, INITIAL_EPOCH
 from ottla.replication.delayed import DelayedFetch
 from ottla.server.context import Deferred, RequestContext
-from ottla.server.share_acknowledgements import SHARE_GROUPS_ARE_OFF, Acknowledging, member_key
+from ottla.server.share_acknowledgements import SHARE_GROUPS_ARE_OFF, Acknowledging, may_read, member_key
 from ottla.server.share_group_requests import are_offered
 from ottla.share_partitions.led_partition import LedSharePartition
 from ottla.share_partitions.reads import Look, SlowRead, Taken
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
     from ottla.metadata.view import MetadataView
     from ottla.replication.manager import ReplicaManager
+    from ottla.server.access.access import Access
     from ottla.server.memory import MemoryBudget
     from ottla.share_partitions.led_partitions import SharePartitions
 
@@ -94,7 +95,7 @@ def handle(
         timer = parts.loop.call_later(max(request.max_wait_ms, 0) / 1_000, deferred.complete, failure)
         deferred.on_abandoned = timer.cancel
         return deferred
-    return _ShareFetch(parts, request, member, session).start()
+    return _ShareFetch(parts, request, member, session, context.access).start()
 
 
 def _renewal_problem(request: ShareFetchRequest) -> str | None:
@@ -118,8 +119,16 @@ def _failure(code: ErrorCode, message: str) -> ShareFetchResponse:
 class _ShareFetch:
     """One request under way: tried at once, again when woken, and answered at the latest when its time is up."""
 
-    def __init__(self, parts: Parts, request: ShareFetchRequest, member: MemberKey, session: ShareSession) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        request: ShareFetchRequest,
+        member: MemberKey,
+        session: ShareSession,
+        access: "Access | None",
+    ) -> None:
         self._request = request
+        self._access = access
         self._parts = parts
         self._share = parts.share_partitions
         self._member = member
@@ -143,7 +152,12 @@ class _ShareFetch:
     def start(self) -> "Deferred[ShareFetchResponse]":
         self._deferred.on_abandoned = self._abandoned
         self._acknowledging = Acknowledging(
-            self._share, self._member, self._request.topics, self._acknowledged, may_renew=self._request.is_renew_ack
+            self._share,
+            self._member,
+            self._request.topics,
+            self._acknowledged,
+            may_renew=self._request.is_renew_ack,
+            access=self._access,
         )
         if self._is_last or self._request.is_renew_ack:
             self._fetched = {}
@@ -232,6 +246,8 @@ class _ShareFetch:
             try:
                 if partition in self._unreadable:
                     raise self._unreadable[partition]
+                if not may_read(self._access, partition[0]):
+                    raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "no right to read the topic")
                 led = self._led.get(partition)
                 if led is None:
                     led = self._led[partition] = self._share.lead(self._member.group_id, partition)

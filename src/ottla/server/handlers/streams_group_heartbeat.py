@@ -77,7 +77,8 @@ def handle(
             user_endpoint=None if endpoint is None else MemberEndpoint(endpoint.host, endpoint.port),
             client_tags=None if request.client_tags is None else {tag.key: tag.value for tag in request.client_tags},
             shutdown=request.shutdown_application,
-        )
+        ),
+        None if context.access is None else context.access.may_create,
     )
     return when_done(reply, partial(_response, streams_groups))
 

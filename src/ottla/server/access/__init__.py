@@ -1,0 +1,1 @@
+"""What each API requires of its client, and what it is answered without: Kafka's authorization (`guards`)."""

@@ -1,0 +1,139 @@
+"""The rights of the client that has sent a request, and how a handler is kept behind a guard.
+
+A guard looks at a request before its handler does. It takes out of the request what the client has no right to, and
+puts the refusals into the answer afterwards; or it refuses the request as a whole. A handler never learns of what was
+taken out. Without an authorizer there are no guards, and they cost nothing.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, MutableSequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from uuid import UUID
+
+from ottla.ids import TopicId
+from ottla.protocol.schema import Message
+from ottla.security.acls import CLUSTER_NAME
+from ottla.security.authorization import Operation, ResourceType
+from ottla.server.context import Deferred
+
+if TYPE_CHECKING:
+    from ottla.metadata.view import MetadataView
+    from ottla.security.acls import StandardAuthorizer
+    from ottla.server.context import RequestContext
+    from ottla.server.routing import Answer, Handler
+
+ItemT = TypeVar("ItemT")
+
+Complete = Callable[[Any], None]
+"""Puts refusals into the answer of a handler."""
+Verdict = Message | Complete | None
+"""The answer of a request that is refused as a whole; what completes the handler's answer; or nothing to add."""
+
+
+class Access(NamedTuple):
+    """What a client may do, by the rules of this moment."""
+
+    authorizer: "StandardAuthorizer"
+    metadata: "MetadataView"
+    principal: str
+    host: str
+
+    def may(self, operation: Operation, kind: ResourceType, name: str) -> bool:
+        """Whether the client may do this with a resource."""
+        return self.authorizer.allows(self.principal, self.host, operation, kind, name)
+
+    def may_cluster(self, operation: Operation) -> bool:
+        """Whether the client may do this with the cluster."""
+        return self.may(operation, ResourceType.CLUSTER, CLUSTER_NAME)
+
+    def may_topic(self, operation: Operation, name: str) -> bool:
+        """Whether the client may do this with a topic."""
+        return self.may(operation, ResourceType.TOPIC, name)
+
+    def may_create(self, name: str) -> bool:
+        """Whether the client may create a topic."""
+        return self.may_cluster(Operation.CREATE) or self.may_topic(Operation.CREATE, name)
+
+    def may_group(self, operation: Operation, name: str) -> bool:
+        """Whether the client may do this with a group."""
+        return self.may(operation, ResourceType.GROUP, name)
+
+    def may_any_topic(self, operation: Operation) -> bool:
+        """Whether there can be a topic with which the client may do this."""
+        return self.authorizer.allows_any(self.principal, self.host, operation, ResourceType.TOPIC)
+
+    def operations(self, kind: ResourceType, name: str) -> int:
+        """All that the client may do with a resource, as the bits of `authorizedOperations`."""
+        return self.authorizer.allowed_operations(self.principal, self.host, kind, name)
+
+    def name_of(self, name: str | None, topic_id: UUID) -> str | None:
+        """The topic that a request names, or gives the id of; None for an unknown id, which handlers refuse."""
+        if name:
+            return name
+        topic = self.metadata.image.topics_by_id.get(TopicId(topic_id))
+        return None if topic is None else topic.name
+
+
+Guard = Callable[[Access, Any, "RequestContext"], Verdict]
+
+
+def take_out(items: MutableSequence[ItemT], may: Callable[[ItemT], bool]) -> list[ItemT]:
+    """Leave the items that the client may have; returns the others."""
+    refused = [item for item in items if not may(item)]
+    if refused:
+        items[:] = [item for item in items if may(item)]
+    return refused
+
+
+def names(items: Iterable[Any]) -> set[str]:
+    """The names of such items."""
+    return {item.name for item in items}
+
+
+def guarded(handler: "Handler", guard: Guard, authorizer: "StandardAuthorizer", metadata: "MetadataView") -> "Handler":
+    """The handler behind its guard."""
+
+    def handle(request: Any, context: "RequestContext") -> "Answer":
+        access = Access(authorizer, metadata, context.principal, context.client_host)
+        verdict = guard(access, request, context)
+        if verdict is None:
+            return handler(request, context)
+        if isinstance(verdict, Message):
+            return verdict
+        return _completed(handler(request, context), verdict)
+
+    return handle
+
+
+def _completed(answer: "Answer", complete: Complete) -> "Answer":
+    if answer is None:
+        return None
+    if isinstance(answer, Message):
+        complete(answer)
+        return answer
+    if isinstance(answer, Deferred):
+        return _completed_later(answer, complete)
+    return _completed_once_known(answer, complete)
+
+
+async def _completed_once_known(
+    answer: "Awaitable[Message | Deferred[Any] | None]", complete: Complete
+) -> "Message | Deferred[Any] | None":
+    found = await answer
+    if isinstance(found, Deferred):
+        return _completed_later(found, complete)
+    if found is not None:
+        complete(found)
+    return found
+
+
+def _completed_later(answer: Deferred[Any], complete: Complete) -> Deferred[Any]:
+    later: Deferred[Any] = Deferred(keeps_request=answer.keeps_request)
+    later.on_abandoned = answer.on_abandoned
+
+    def deliver(response: Any) -> None:
+        if isinstance(response, Message):
+            complete(response)
+        later.complete(response)
+
+    answer.deliver_to(deliver)
+    return later
