@@ -324,3 +324,33 @@ def test_users_of_the_properties_file_can_be_changed_while_it_runs() -> None:
         with pytest.raises(KafkaException, match="a quotation mark is not closed"):
             change(f'{module} user_eve="x').result(10)
         assert is_accepted(address, "PLAIN", "eve", "pencil")
+
+
+def test_the_first_users_are_there_before_anybody_logs_in() -> None:
+    users = "SCRAM-SHA-512=[name=admin,password=wonder,land=],SCRAM-SHA-256=[password=x,name=bob]"
+    broker = OttlaProcess()
+    address = f"127.0.0.1:{free_port()}"
+    broker.properties.update(
+        {
+            "listeners": f"PLAINTEXT://{broker.bootstrap},SASL_PLAINTEXT://{address}",  # the first one is for the probe
+            "security.inter.broker.protocol": "SASL_PLAINTEXT",
+            "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+            "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-512",
+            "initial.scram.users": users,
+            "listener.name.sasl_plaintext.scram-sha-512.sasl.jaas.config": (
+                "org.apache.kafka.common.security.scram.ScramLoginModule required "
+                'username="admin" password="wonder,land=";'
+            ),
+        }
+    )
+    with broker:
+        assert is_accepted(address, "SCRAM-SHA-512", "admin", "wonder,land=")
+        admin = AdminClient(login(address, "SCRAM-SHA-512", "admin", "wonder,land="))
+        info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+        change = UserScramCredentialUpsertion("admin", info, b"changed")
+        admin.alter_user_scram_credentials([change])["admin"].result(10)
+        broker.kill()
+        broker.start()
+        assert is_accepted(address, "SCRAM-SHA-512", "admin", "changed")
+        assert not is_accepted(address, "SCRAM-SHA-512", "admin", "wonder,land=")
+        assert "wonder" not in broker.log_text()

@@ -126,6 +126,7 @@ class BrokerConfig:
     ssl_enabled_protocols: tuple[str, ...]
     ssl_cipher_suites: tuple[str, ...]
     ssl_endpoint_identification_algorithm: str | None
+    ssl_principal_mapping_rules: str
     ssl_keystore_type: str
     ssl_keystore_location: str | None
     ssl_keystore_password: str | None
@@ -141,6 +142,16 @@ class BrokerConfig:
     sasl_server_max_receive_size: int
     connections_max_reauth_ms: int
     connection_failed_authentication_delay_ms: int
+    initial_scram_users: str | None
+    sasl_oauthbearer_jwks_endpoint_url: str | None
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: int
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: int
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: int
+    sasl_oauthbearer_expected_issuer: str | None
+    sasl_oauthbearer_expected_audience: tuple[str, ...]
+    sasl_oauthbearer_scope_claim_name: str
+    sasl_oauthbearer_sub_claim_name: str
+    sasl_oauthbearer_clock_skew_seconds: int
     connections_max_idle_ms: int
     max_connections: int
     max_connections_per_ip: int

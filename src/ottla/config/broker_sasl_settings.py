@@ -19,8 +19,8 @@ SASL: Final = (
         "sasl.enabled.mechanisms",
         Kind.LIST,
         "GSSAPI",
-        "SASL mechanisms that are offered: PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512. GSSAPI, Kafka's default, is not "
-        "supported, so that a listener with SASL needs this setting.",
+        "SASL mechanisms that are offered: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER. GSSAPI, Kafka's "
+        "default, is not supported, so that a listener with SASL needs this setting.",
     ),
     _sasl(
         "sasl.mechanism.inter.broker.protocol",
@@ -47,4 +47,49 @@ SASL: Final = (
         "Pause before a refused login is answered and the connection closed: it slows guessing down.",
         AT_LEAST_0,
     ),
+    _sasl(
+        "sasl.oauthbearer.jwks.endpoint.url",
+        Kind.STRING,
+        None,
+        "Keys of the provider whose tokens are accepted (JWKS): an https or file URL.",
+    ),
+    _sasl(
+        "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+        Kind.LONG,
+        "3600000",
+        "Age at which the provider's keys are read again. A token that names an unknown key has them read, too.",
+    ),
+    _sasl(
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+        Kind.LONG,
+        "100",
+        "Pause after keys could not be read, doubled each time.",
+    ),
+    _sasl("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", Kind.LONG, "10000", "Longest such pause."),
+    _sasl("sasl.oauthbearer.expected.issuer", Kind.STRING, None, "Issuer that a token must name."),
+    _sasl(
+        "sasl.oauthbearer.expected.audience",
+        Kind.LIST,
+        "",
+        "Audiences, one of which a token must name. Without any, a token that names an audience is refused.",
+    ),
+    _sasl("sasl.oauthbearer.scope.claim.name", Kind.STRING, "scope", "Claim with the scope: a text or a list."),
+    _sasl("sasl.oauthbearer.sub.claim.name", Kind.STRING, "sub", "Claim with the name of the principal."),
+    _sasl(
+        "sasl.oauthbearer.clock.skew.seconds",
+        Kind.INT,
+        "30",
+        "Difference of clocks that is tolerated in tokens.",
+        AT_LEAST_0,
+    ),
+)
+
+INITIAL_USERS: Final = Setting(
+    "initial.scram.users",
+    Kind.PASSWORD,
+    None,
+    "Ottla's own. Users of SCRAM that exist before the first start, as `kafka-storage.sh format --add-scram` does: "
+    "`SCRAM-SHA-512=[name=admin,password=...]`, several after commas. A user that is there keeps the password.",
+    None,
+    Change.READ_ONLY,
 )

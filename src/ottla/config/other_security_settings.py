@@ -106,20 +106,6 @@ _SECURITY_SASL: Final = (
         "Client id for the client-credentials grant.",
     ),
     other("sasl.oauthbearer.client.credentials.client.secret", Kind.PASSWORD, None, "Secret that goes with it."),
-    other("sasl.oauthbearer.clock.skew.seconds", Kind.INT, "30", "Difference of clocks that is tolerated in tokens."),
-    other("sasl.oauthbearer.expected.audience", Kind.LIST, "", "Audiences a token must name."),
-    other("sasl.oauthbearer.expected.issuer", Kind.STRING, None, "Issuer a token must name."),
-    other(
-        "sasl.oauthbearer.jwks.endpoint.refresh.ms",
-        Kind.LONG,
-        "3600000",
-        "How often the provider's keys are read again.",
-    ),
-    other(
-        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", Kind.LONG, "100", "Pause before they are asked for again."
-    ),
-    other("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", Kind.LONG, "10000", "Longest such pause."),
-    other("sasl.oauthbearer.jwks.endpoint.url", Kind.STRING, None, "Where the provider's keys are."),
     other(
         "sasl.oauthbearer.jwt.retriever.class",
         Kind.CLASS,
@@ -133,8 +119,6 @@ _SECURITY_SASL: Final = (
         "Java class that checks tokens.",
     ),
     other("sasl.oauthbearer.scope", Kind.STRING, None, "Scope asked for."),
-    other("sasl.oauthbearer.scope.claim.name", Kind.STRING, "scope", "Claim that holds the scope."),
-    other("sasl.oauthbearer.sub.claim.name", Kind.STRING, "sub", "Claim that holds the subject."),
     other("sasl.oauthbearer.token.endpoint.url", Kind.STRING, None, "Where tokens are given out."),
     other("sasl.server.callback.handler.class", Kind.CLASS, None, "Java class that answers a SASL server's questions."),
     other("security.providers", Kind.STRING, None, "Java classes that provide security algorithms."),

@@ -27,8 +27,8 @@ PROTECTING_NAMES: Final = {
     "delegation.token.secret.key": _TOKENS,
 }
 UNPROTECTED: Final = (
-    "Ottla has TLS, SASL with PLAIN and SCRAM, and Kafka's own authorizer. Remove these settings, or start with "
-    "--allow-insecure: what they ask for is then not protected"
+    "Ottla has TLS, SASL with PLAIN, SCRAM and OAUTHBEARER, and Kafka's own authorizer. Remove these settings, or "
+    "start with --allow-insecure: what they ask for is then not protected"
 )
 """What to do about settings that ask for protection."""
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import urlsplit
 
 from ottla.config.broker_sasl_settings import SASL
 from ottla.config.tls import prefix_of
@@ -10,6 +11,7 @@ from ottla.errors import InvalidConfig
 if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
     from ottla.config.jaas import LoginModule
+    from ottla.config.setting import Value
 
 PROTOCOLS: Final = ("SASL_PLAINTEXT", "SASL_SSL")
 """Security protocols with SASL."""
@@ -17,12 +19,20 @@ MECHANISMS: Final = {
     "PLAIN": "PlainLoginModule",
     "SCRAM-SHA-256": "ScramLoginModule",
     "SCRAM-SHA-512": "ScramLoginModule",
+    "OAUTHBEARER": "OAuthBearerLoginModule",
 }
 """Mechanisms that are served, each with its login module in Kafka."""
+LOGIN_MECHANISMS: Final = tuple(name for name in MECHANISMS if name != "OAUTHBEARER")
+"""Mechanisms by which this broker can log in to others."""
 JAAS: Final = "sasl.jaas.config"
+_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 REAUTHENTICATION: Final = "connections.max.reauth.ms"
 SASL_SETTINGS: Final = {setting.name: setting for setting in SASL}
+HANDLER: Final = "sasl.server.callback.handler.class"
 _USER: Final = "user_"
+_VALIDATORS: Final = ("OAuthBearerValidatorCallbackHandler",)
+UNSECURED: Final = "OAuthBearerUnsecuredValidatorCallbackHandler"
+"""Kafka's default: it believes every token, signed by nobody. Here it has to be named."""
 
 
 class Login(NamedTuple):
@@ -37,6 +47,21 @@ class Login(NamedTuple):
         return f"Login({self.mechanism}, {self.user})"
 
 
+class TokenSettings(NamedTuple):
+    """Which tokens OAUTHBEARER accepts."""
+
+    jwks_url: str | None
+    """Where the keys of the provider are; None for tokens that nobody has signed."""
+    issuer: str | None
+    audience: tuple[str, ...]
+    user_claim: str
+    scope_claim: str
+    clock_skew_s: int
+    refresh_s: float = 3600.0
+    retry_s: float = 0.1
+    longest_retry_s: float = 10.0
+
+
 class SaslSettings(NamedTuple):
     """How clients of one listener authenticate."""
 
@@ -45,6 +70,8 @@ class SaslSettings(NamedTuple):
     """Passwords by user name, for PLAIN."""
     reauthentication_ms: Mapping[str, int]
     """By mechanism: how long a login lasts; 0 for as long as its connection."""
+    tokens: TokenSettings | None = None
+    """For OAUTHBEARER."""
 
     def __repr__(self) -> str:
         """Without the passwords."""
@@ -78,15 +105,74 @@ def sasl_settings(config: "BrokerConfig", listener: str) -> SaslSettings:
             if option.startswith(_USER)
         }
     )
-    return SaslSettings(mechanisms, users, {name: _reauthentication_ms(config, listener, name) for name in mechanisms})
+    lifetimes = {name: _reauthentication_ms(config, listener, name) for name in mechanisms}
+    tokens = _token_settings(config, listener) if "OAUTHBEARER" in mechanisms else None
+    return SaslSettings(mechanisms, users, lifetimes, tokens)
+
+
+def _token_settings(config: "BrokerConfig", listener: str) -> TokenSettings:
+    prefix = prefix_of(listener)
+
+    def value(name: str) -> "Value":
+        for before in (f"{prefix}oauthbearer.", prefix):
+            own = config.given.get(f"{before}sasl.oauthbearer.{name}")
+            if own is not None:
+                return SASL_SETTINGS[f"sasl.oauthbearer.{name}"].parse(own)
+        return config.value(f"sasl.oauthbearer.{name}")
+
+    def text(name: str) -> str | None:
+        found = value(name)
+        return found if isinstance(found, str) and found else None
+
+    def number(name: str) -> int:
+        found = value(name)
+        return found if isinstance(found, int) else 0
+
+    audience = value("expected.audience")
+    handler = config.given.get(f"{prefix}oauthbearer.{HANDLER}", "").rpartition(".")[2]
+    is_unsecured = handler == UNSECURED
+    if not is_unsecured and text("jwks.endpoint.url") is None:
+        raise InvalidConfig(
+            f"listener {listener}: OAUTHBEARER needs sasl.oauthbearer.jwks.endpoint.url, the keys of the provider "
+            "whose tokens it accepts. Tokens that nobody has signed are accepted if "
+            f"{prefix}oauthbearer.{HANDLER} is {UNSECURED}"
+        )
+    return TokenSettings(
+        None if is_unsecured else _checked_url(text("jwks.endpoint.url") or ""),
+        text("expected.issuer"),
+        audience if isinstance(audience, tuple) else (),
+        text("sub.claim.name") or "sub",
+        text("scope.claim.name") or "scope",
+        number("clock.skew.seconds"),
+        number("jwks.endpoint.refresh.ms") / 1000,
+        number("jwks.endpoint.retry.backoff.ms") / 1000,
+        number("jwks.endpoint.retry.backoff.max.ms") / 1000,
+    )
+
+
+def _checked_url(url: str) -> str:
+    """Keys that anybody on the way could replace prove nothing."""
+    try:
+        found = urlsplit(url)
+        is_fine = found.scheme == "https" and bool(found.hostname)
+        is_fine |= found.scheme == "http" and found.hostname in _LOOPBACK
+        is_fine |= found.scheme == "file" and not found.netloc and bool(found.path)
+    except ValueError:
+        is_fine = False
+    if not is_fine or found.username or found.password:
+        raise InvalidConfig(
+            "sasl.oauthbearer.jwks.endpoint.url: it has to be an https or file URL without a password (http is for "
+            "localhost only)"
+        )
+    return url
 
 
 def login(config: "BrokerConfig", listener: str) -> Login:
     """How this broker logs in to that listener of other brokers. Raises `InvalidConfig`."""
     mechanism = str(config.value("sasl.mechanism.inter.broker.protocol")).upper()
-    if mechanism not in MECHANISMS:
+    if mechanism not in LOGIN_MECHANISMS:
         raise InvalidConfig(
-            f"sasl.mechanism.inter.broker.protocol: {mechanism} is not supported; {', '.join(MECHANISMS)} are"
+            f"sasl.mechanism.inter.broker.protocol: {mechanism} is not supported; {', '.join(LOGIN_MECHANISMS)} are"
         )
     module = _module(config, listener, mechanism)
     if module is None or not {"username", "password"} <= module.options.keys():
@@ -98,11 +184,15 @@ def login(config: "BrokerConfig", listener: str) -> Login:
 
 def is_served(name: str, text: str) -> bool:
     """Whether a setting that asks for SASL gets it; its name without the prefix of a listener."""
-    if name in ("sasl.enabled.mechanisms", "sasl.mechanism.inter.broker.protocol"):
+    if name == "sasl.enabled.mechanisms":
         return all(word.strip().upper() in MECHANISMS for word in text.split(","))
+    if name == "sasl.mechanism.inter.broker.protocol":
+        return text.strip().upper() in LOGIN_MECHANISMS
     if name in SASL_SETTINGS:
         return True
     mechanism, _, inner = name.partition(".")
+    if mechanism.upper() == "OAUTHBEARER" and (inner == HANDLER or inner.startswith("sasl.oauthbearer.")):
+        return inner in SASL_SETTINGS or text.rpartition(".")[2] in (*_VALIDATORS, UNSECURED)
     return mechanism.upper() in MECHANISMS and inner in (JAAS, REAUTHENTICATION)
 
 

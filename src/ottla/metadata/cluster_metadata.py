@@ -23,6 +23,7 @@ from ottla.config.broker import BrokerConfig
 from ottla.errors import ApiError, ErrorCode, OttlaError
 from ottla.ids import BrokerId, LeaderEpoch, PartitionId, ProducerId, TopicId, TopicName, TopicPartition
 from ottla.metadata.config_changes import ConfigChanges, FoundSettings, find_settings
+from ottla.metadata.initial_users import add_initial_users
 from ottla.metadata.policies import Policies, altered_configs
 from ottla.metadata.producer_ids import allocate_producer_ids
 from ottla.metadata.service import WrongCluster
@@ -102,11 +103,12 @@ class ClusterMetadata(MetadataView):
 
         `cluster_id` is that of the log directories, None if they are new.
 
-        Raises `WrongCluster`, `StoreUnavailable`, `MalformedNode`.
+        Raises `WrongCluster`, `InvalidConfig`, `StoreUnavailable`, `StoreConflict`, `MalformedNode`.
         """
         await self._store.open()
         found = await self._cluster_id(cluster_id)
         self._image = self._image._replace(cluster_id=found)
+        await add_initial_users(self._store, self._static_config)
         self._changes.start(await self._read_settings())
         self._end_watch = self._store.watch(layout.FEATURE_PATH, self._features_changed)
         self._store.on_session(self._session_changed)

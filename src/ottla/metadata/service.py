@@ -50,6 +50,7 @@ from ottla.errors import ErrorCode, OttlaError
 from ottla.ids import BrokerId, ProducerId, TopicId, TopicName, TopicPartition
 from ottla.metadata.adoption import find_adoptable
 from ottla.metadata.config_changes import FoundSettings
+from ottla.metadata.initial_users import add_initial_users
 from ottla.metadata.policies import Policies, altered_configs, changed_meanwhile
 from ottla.metadata.producer_ids import allocate_producer_ids
 from ottla.metadata.store import layout
@@ -140,6 +141,7 @@ class MetadataService(MetadataView):
         """
         await self._store.open()
         try:
+            await add_initial_users(self._store, self._static_config)
             await self._begin(endpoints, cluster_id, adopt_from, new_leader_epochs)
         except BaseException:
             await self._store.close()

@@ -1,6 +1,7 @@
 """The broker's side of SASL mechanisms: one exchange of tokens for each authentication. PURE.
 
-Sources: RFC 4616 (PLAIN), RFC 5802 and 7677 (SCRAM), KIP-84; errors as Kafka's `PlainSaslServer` and `ScramSaslServer`.
+Sources: RFC 4616 (PLAIN), RFC 5802 and 7677 (SCRAM), RFC 7628 (OAUTHBEARER), KIP-84, 255; errors as Kafka's
+`PlainSaslServer`, `ScramSaslServer` and `OAuthBearerSaslServer`.
 """
 
 import hashlib
@@ -21,6 +22,9 @@ MOST_ITERATIONS: Final = 16384
 """As in Kafka: a credential with more would make each login dear for the client."""
 _CLIENT_FIRST: Final = re.compile(r"n,(?:a=([^,]+))?,((?:m=[^,]*,)?n=([^,]+),r=([!-+\--~]+)(?:,.*)?)", re.DOTALL)
 _CLIENT_FINAL: Final = re.compile(r"(c=([^,]+),r=([!-+\--~]+)(?:,.*)?),p=([^,]+)", re.DOTALL)
+_BEARER: Final = re.compile(
+    r"n,(?:a=((?:[\x01-+\--<>-\x7F]|=2C|=3D)+))?,\x01((?:[A-Za-z]+=[!-~ \t\r\n]+\x01)*)\x01", re.DOTALL
+)
 _BAD_ESCAPE: Final = re.compile(r"=(?!2C|3D)")
 
 
@@ -33,6 +37,8 @@ class Exchange(Protocol):
 
     user: str | None
     """The name that the client has proved; None before."""
+    lifetime_ms: int | None
+    """How long what it was proved with is still valid; None for no end."""
 
     def respond(self, token: bytes) -> bytes:
         """The challenge that answers a client's token. Raises `AuthenticationRefused`."""
@@ -46,6 +52,7 @@ class PlainExchange:
         """`is_right(user, password)` decides."""
         self._is_right = is_right
         self.user: str | None = None
+        self.lifetime_ms: int | None = None
 
     def respond(self, token: bytes) -> bytes:
         """Nothing, if the password is right."""
@@ -136,6 +143,7 @@ class ScramExchange:
         self._signed = ""
         self._is_first = True
         self.user: str | None = None
+        self.lifetime_ms: int | None = None
 
     def respond(self, token: bytes) -> bytes:
         """The salt at first, then the proof of the broker."""
@@ -188,3 +196,51 @@ class ScramExchange:
             raise AuthenticationRefused("Authentication failed: Invalid user credentials")
         self.user = self._claimed
         return b"v=" + b64encode(hmac.digest(stored.server_key, signed, self._algorithm))
+
+
+class AcceptedToken(NamedTuple):
+    """What a bearer's token proves."""
+
+    user: str
+    lifetime_ms: int
+
+
+def bearer_token(message: bytes) -> tuple[str, str]:
+    """The token of a client's first message, and the user that it asks for. Raises `AuthenticationRefused`."""
+    found = _BEARER.fullmatch(message.decode("ascii", "replace"))
+    if found is None:
+        raise AuthenticationRefused("Invalid OAUTHBEARER client first message")
+    pairs = dict(pair.partition("=")[::2] for pair in found.group(2).split("\x01") if pair)
+    scheme, _, token = pairs.get("auth", "").partition(" ")
+    if scheme.lower() != "bearer" or not token.strip():
+        raise AuthenticationRefused("Invalid OAUTHBEARER client first message: 'auth' is not a bearer's token")
+    asked = (found.group(1) or "").replace("=2C", ",").replace("=3D", "=")
+    return token.strip(), asked
+
+
+class BearerExchange:
+    """A token that a trusted provider has signed."""
+
+    def __init__(self, accept: Callable[[str], AcceptedToken]) -> None:
+        """`accept` raises `AuthenticationRefused` for a token that does not hold."""
+        self._accept = accept
+        self._refused: AuthenticationRefused | None = None
+        self.user: str | None = None
+        self.lifetime_ms: int | None = None
+
+    def respond(self, token: bytes) -> bytes:
+        """Nothing for a good token; else an error, which the client acknowledges before it is refused (RFC 7628)."""
+        if self._refused is not None:
+            raise AuthenticationRefused('{"status":"invalid_token"}') from self._refused
+        bearer, asked = bearer_token(token)
+        try:
+            accepted = self._accept(bearer)
+        except AuthenticationRefused as refused:
+            self._refused = refused
+            return b'{"status":"invalid_token"}'
+        if asked and asked != accepted.user:
+            raise AuthenticationRefused(
+                "Authentication failed: Client requested an authorization id that is different from the token's user"
+            )
+        self.user, self.lifetime_ms = accepted
+        return b""

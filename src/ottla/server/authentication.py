@@ -6,7 +6,7 @@ Before that ApiVersions and these two are taken, small, few and within a time li
 """
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ottla.cluster.image import ResourceType
@@ -14,18 +14,25 @@ from ottla.config.sasl import SaslSettings, sasl_settings
 from ottla.errors import ApiError, ErrorCode, InvalidConfig
 from ottla.protocol.api import ApiKey
 from ottla.security.sasl import (
+    AcceptedToken,
     AuthenticationRefused,
+    BearerExchange,
     Exchange,
     PlainExchange,
     ScramCredential,
     ScramExchange,
+    bearer_token,
     is_one_of,
     parse_credential,
 )
 
 if TYPE_CHECKING:
+    import asyncio
+
     from ottla.config.broker import BrokerConfig
+    from ottla.config.sasl import TokenSettings
     from ottla.metadata.view import MetadataView
+    from ottla.server.provider_keys import ProviderKeys
 
 MOST_REQUESTS: Final = 32
 """What a client may send before it has authenticated."""
@@ -50,15 +57,21 @@ class Mechanisms(Protocol):
         """Begin an exchange by an enabled mechanism."""
         ...
 
+    def missing(self, mechanism: str, token: bytes) -> Awaitable[None] | None:
+        """What has to be waited for before a token is judged."""
+        ...
+
 
 class ListenerMechanisms:
     """Mechanisms by the settings and the credentials that hold when a client authenticates."""
 
-    def __init__(self, metadata: "MetadataView", listener: str) -> None:
+    def __init__(self, metadata: "MetadataView", listener: str, loop: "asyncio.AbstractEventLoop") -> None:
         self._metadata = metadata
         self._listener = listener
         self._config: BrokerConfig | None = None
         self._settings: SaslSettings | None = None
+        self._loop = loop
+        self._provider: ProviderKeys | None = None
 
     @property
     def settings(self) -> SaslSettings:
@@ -82,9 +95,40 @@ class ListenerMechanisms:
         """Begin an exchange by an enabled mechanism."""
         if mechanism == "PLAIN":
             return PlainExchange(is_one_of(self.settings.plain_users))
+        if mechanism == "OAUTHBEARER":
+            return BearerExchange(self._accept_token)
         return ScramExchange(
             mechanism, lambda user: self._credential(mechanism, user), secrets.token_urlsafe(_NONCE_BYTES)
         )
+
+    def missing(self, mechanism: str, token: bytes) -> Awaitable[None] | None:
+        """The keys of the provider, for tokens that were signed."""
+        from ottla.security.bearer_tokens import key_id
+
+        tokens = self.settings.tokens
+        if mechanism != "OAUTHBEARER" or tokens is None or tokens.jwks_url is None:
+            return None
+        try:
+            provider = self._provider_keys(tokens)
+            return provider.read() if provider.are_wanted(key_id(bearer_token(token)[0])) else None
+        except AuthenticationRefused:
+            return None
+
+    def _provider_keys(self, tokens: "TokenSettings") -> "ProviderKeys":
+        if self._provider is None or self._provider.settings != tokens:
+            from ottla.server.provider_keys import ProviderKeys  # only a broker with such tokens pays for it
+
+            self._provider = ProviderKeys(tokens, self._loop)
+        return self._provider
+
+    def _accept_token(self, token: str) -> AcceptedToken:
+        from ottla.security.bearer_tokens import accept_signed, accept_unsigned
+
+        tokens = self.settings.tokens
+        assert tokens is not None
+        if tokens.jwks_url is None:
+            return accept_unsigned(tokens)(token)
+        return accept_signed(tokens, self._provider_keys(tokens).known)(token)
 
     def _credential(self, mechanism: str, user: str) -> ScramCredential | None:
         text = self._metadata.image.config(ResourceType.USER, user).get(mechanism)
@@ -100,6 +144,7 @@ class Authentication:
     __slots__ = (
         "_exchange",
         "_expires_at",
+        "_lifetime_ms",
         "_mechanism",
         "_mechanisms",
         "_now",
@@ -116,6 +161,7 @@ class Authentication:
         self._mechanism = ""
         self._requests = 0
         self._expires_at: float | None = None
+        self._lifetime_ms: int | None = None
         self.principal: str | None = None
         """`User:<name>` once that is proved."""
         self.takes_tokens = False
@@ -149,6 +195,10 @@ class Authentication:
         """The mechanisms that a client can choose."""
         return self._mechanisms.settings.mechanisms
 
+    def missing(self, token: bytes) -> Awaitable[None] | None:
+        """What has to be waited for before `respond` can judge a token; None for nothing."""
+        return None if self._exchange is None else self._mechanisms.missing(self._mechanism, token)
+
     def respond(self, token: bytes) -> bytes:
         """The challenge that answers a token.
 
@@ -165,16 +215,16 @@ class Authentication:
         except AuthenticationRefused as refused:
             self._exchange = None
             text = str(refused)
-            if self._mechanism != "PLAIN":
+            if self._mechanism.startswith("SCRAM"):
                 when = "authentication" if self.principal is None else "re-authentication"
                 text = f"Authentication failed during {when} due to invalid credentials with SASL mechanism "
                 text += self._mechanism
             raise ApiError(ErrorCode.SASL_AUTHENTICATION_FAILED, text) from refused
         if exchange.user is not None:
-            self._complete(f"User:{exchange.user}")
+            self._complete(f"User:{exchange.user}", exchange.lifetime_ms)
         return challenge
 
-    def _complete(self, principal: str) -> None:
+    def _complete(self, principal: str, proof_lifetime_ms: int | None) -> None:
         self._exchange = None
         self.takes_tokens = False
         if self.principal is not None and principal != self.principal:
@@ -183,12 +233,14 @@ class Authentication:
                 f"Cannot change principals during re-authentication from {self.principal}: {principal}",
             )
         self.principal = principal
-        lifetime_ms = self.session_lifetime_ms
-        self._expires_at = self._now() + lifetime_ms / 1000 if lifetime_ms else None
+        limit_ms = self._mechanisms.settings.reauthentication_ms.get(self._mechanism, 0)
+        limits = [limit for limit in (limit_ms if limit_ms > 0 else None, proof_lifetime_ms) if limit is not None]
+        self._lifetime_ms = min(limits, default=None)
+        self._expires_at = None if self._lifetime_ms is None else self._now() + self._lifetime_ms / 1000
 
     @property
     def session_lifetime_ms(self) -> int:
         """How long a login lasts that has just succeeded; 0 for no limit, and while there is none."""
         if self.principal is None or self._exchange is not None:
             return 0
-        return max(0, self._mechanisms.settings.reauthentication_ms.get(self._mechanism, 0))
+        return self._lifetime_ms or 0

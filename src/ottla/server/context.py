@@ -256,7 +256,7 @@ class RequestContext:
 
     @property
     def principal(self) -> str:
-        """Its sender, as `User:alice`; `User:ANONYMOUS` for a client that has proved no name."""
+        """The sender, as `User:alice`; `User:ANONYMOUS` for a client that has proved no name."""
         return self._connection.principal
 
     @property

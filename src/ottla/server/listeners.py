@@ -266,7 +266,7 @@ class Listeners:
             return None
         from ottla.server.authentication import Authentication, ListenerMechanisms
 
-        mechanisms = ListenerMechanisms(metadata, listener)
+        mechanisms = ListenerMechanisms(metadata, listener, self._loop)
         return lambda: Authentication(mechanisms, self._loop.time)
 
     def certificates(self, config: "BrokerConfig", listener: str) -> "Certificates":

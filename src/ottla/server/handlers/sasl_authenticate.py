@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ottla.errors import ApiError, ErrorCode
 from ottla.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from ottla.security.sasl import AuthenticationRefused
 from ottla.server.context import RequestContext
 
 if TYPE_CHECKING:
@@ -26,10 +27,23 @@ async def handle(
             error_message="SaslAuthenticate request received after successful authentication",
             auth_bytes=b"",
         )
+    missing = authentication.missing(bytes(request.auth_bytes))
+    if missing is not None:
+        release = context.hold_connection()
+        try:
+            await missing
+        finally:
+            release()
     try:
         challenge = authentication.respond(bytes(request.auth_bytes))
     except ApiError as refused:
-        log.warning("%s:%d at listener %s: %s", context.client_host, context.client_port, context.listener, refused)
+        log.warning(
+            "%s:%d at listener %s: %s",
+            context.client_host,
+            context.client_port,
+            context.listener,
+            _reasons(refused),
+        )
         context.hold_connection()  # for ever: the answer is its last
         await asyncio.sleep(metadata.config.connection_failed_authentication_delay_ms / 1000)
         context.close_connection_when_answered()
@@ -37,3 +51,9 @@ async def handle(
     if authentication.principal is not None:
         context.authenticated()
     return SaslAuthenticateResponse(auth_bytes=challenge, session_lifetime_ms=authentication.session_lifetime_ms)
+
+
+def _reasons(refused: ApiError) -> str:
+    """What the client is answered, and what only the log has."""
+    known = refused.__cause__.__cause__ if refused.__cause__ is not None else None
+    return f"{refused}: {known}" if isinstance(known, AuthenticationRefused) else str(refused)
