@@ -2,6 +2,7 @@
 
 import time
 from functools import partial
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -52,7 +53,7 @@ def binding(topic: str, pattern: ResourcePatternType) -> AclBinding:
 
 
 def sees(address: str, topic: str) -> bool:
-    settings = {
+    settings: dict[str, Any] = {
         "bootstrap.servers": address,
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "PLAIN",
