@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, Generic, ParamSpec, Self, TypeVar, overload
 
 from ottla.admin.operations import (
+    acls,
     cluster,
     features,
     groups,
@@ -125,6 +126,10 @@ class Calls:
     delete_group_offsets = Call(groups.delete_group_offsets)
     describe_group_history = Call(groups.describe_group_history)
     delete_groups = Call(groups.delete_groups)
+
+    list_acls = Call(acls.list_acls)
+    create_acls = Call(acls.create_acls)
+    delete_acls = Call(acls.delete_acls)
 
     describe_features = Call(features.describe_features)
     update_features = Call(features.update_features)

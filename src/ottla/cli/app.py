@@ -22,6 +22,7 @@ NOUNS: Final = {
     "streams": "Look at streams groups and their tasks, delete them.",
     "txn": "List, describe and abort transactions.",
     "config": "Read and change settings of topics, brokers and groups.",
+    "acl": "List access rules, grant and revoke roles, explain decisions.",
     "telemetry": "Ask clients for their metrics, and show what they send.",
     "cluster": "Look at the cluster, or start one on this machine.",
     "cert": "Make certificates for development.",
