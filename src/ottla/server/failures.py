@@ -4,7 +4,7 @@ from typing import Any
 
 from ottla.errors import ErrorCode
 from ottla.protocol.api import ApiKey, response_class
-from ottla.protocol.primitives import STRING
+from ottla.protocol.primitives import BYTES, STRING
 from ottla.protocol.schema import NEVER, Array, Field, Message, fields_of
 
 
@@ -29,4 +29,6 @@ def _nothing(field: Field) -> Any:
         return None
     if isinstance(field.type, Array):
         return []
+    if field.type is BYTES:
+        return b""
     return "" if field.type is STRING else 0
