@@ -1,4 +1,4 @@
-"""PURE. The settings of access control: which authorizer, who may do everything, and what holds without rules."""
+"""PURE. The settings of access control: the authorizer, its super users, and what holds for resources without rules."""
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 

@@ -6,7 +6,13 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from ottla.config.authorizer import AUTHORIZER, AUTHORIZER_SETTINGS, check_authorizer_settings
+from ottla.config.authorizer import (
+    ALLOW_IF_NONE,
+    AUTHORIZER,
+    AUTHORIZER_SETTINGS,
+    SUPER_USERS,
+    check_authorizer_settings,
+)
 from ottla.config.broker import BrokerConfig
 from ottla.config.broker_settings import BROKER_SETTINGS
 from ottla.config.changeable import LISTENER_OVERRIDE
@@ -92,7 +98,8 @@ def load(
     if not given.get(AUTHORIZER, "").strip():
         warnings += [
             f"{name}: has no effect without {AUTHORIZER}; every client may do everything"
-            for name in sorted(AUTHORIZER_SETTINGS & given.keys() - {AUTHORIZER})
+            for name in (SUPER_USERS, ALLOW_IF_NONE)
+            if given.get(name, "").strip().lower() not in ("", "true")
         ]
     return config, warnings
 

@@ -13,7 +13,7 @@ from ottla.config.sasl import SASL_SETTINGS, is_served
 
 _TLS: Final = "asks for a part of TLS that Ottla does not have"
 _SASL: Final = "asks for a part of SASL that Ottla does not have"
-_ACLS: Final = "asks for an authorizer that Ottla does not have"
+_ACLS: Final = "asks for access control that Ottla does not have"
 _TOKENS: Final = "asks for delegation tokens"
 
 PROTECTING_NAMES: Final = {

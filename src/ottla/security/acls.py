@@ -55,7 +55,7 @@ class ResourcePattern(NamedTuple):
 
 
 class AccessRule(NamedTuple):
-    """Who may, or may not, do what, from where (Kafka's `AccessControlEntry`)."""
+    """A principal may, or may not, do something from a host (Kafka's `AccessControlEntry`)."""
 
     principal: str
     host: str

@@ -259,7 +259,7 @@ class RequestContext:
 
     @property
     def principal(self) -> str:
-        """The sender, as `User:alice`; `User:ANONYMOUS` for a client that has proved no name."""
+        """Its sender, as `User:alice`; `User:ANONYMOUS` for a client that has proved no name."""
         return self._connection.principal
 
     @property

@@ -4,8 +4,8 @@ from typing import Any
 
 from ottla.errors import ErrorCode
 from ottla.protocol.api import ApiKey, response_class
-from ottla.protocol.primitives import BYTES, STRING
-from ottla.protocol.schema import NEVER, Array, Field, Message, fields_of
+from ottla.protocol.primitives import BYTES, RECORDS, STRING
+from ottla.protocol.schema import NEVER, Array, Field, Message, Struct, fields_of
 
 
 def failure_response(api_key: ApiKey, version: int, code: ErrorCode, message: str) -> Message | None:
@@ -29,6 +29,36 @@ def _nothing(field: Field) -> Any:
         return None
     if isinstance(field.type, Array):
         return []
-    if field.type is BYTES:
-        return b""
-    return "" if field.type is STRING else 0
+    if field.type is STRING:
+        return ""
+    return b"" if field.type in (BYTES, RECORDS) else 0
+
+
+def failed_share_state(request: Any, code: ErrorCode, message: str) -> Message:
+    """The answer to a request about the state of share groups, with the same error for each of its partitions."""
+    response: Any = response_class(request.API_KEY)
+    result: Any = _element(response, "results")
+    partition: Any = _element(result, "partitions")
+    answer: Message = response(
+        results=[
+            result(
+                topic_id=topic.topic_id,
+                partitions=[
+                    partition(
+                        **{field.name: _nothing(field) for field in fields_of(partition)}
+                        | {"partition": asked.partition, "error_code": code, "error_message": message}
+                    )
+                    for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+    return answer
+
+
+def _element(struct: type[Struct], name: str) -> type[Struct]:
+    (kind,) = (field.type for field in fields_of(struct) if field.name == name)
+    assert isinstance(kind, Array)
+    assert isinstance(kind.element, type)
+    return kind.element

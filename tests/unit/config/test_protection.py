@@ -8,9 +8,7 @@ from ottla.config import load
 from ottla.errors import InvalidConfig
 
 ASKING = {
-    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "super.users": "User:admin",
-    "allow.everyone.if.no.acl.found": "False",
+    "authorizer.class.name": "com.example.Authorizer",
     "principal.builder.class": "com.example.Builder",
     "security.providers": "com.example.Provider",
     "zookeeper.set.acl": "true",

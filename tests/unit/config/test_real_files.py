@@ -16,14 +16,13 @@ from ottla.errors import InvalidConfig
 FILES = Path(__file__).parent / "files"
 
 REFUSED = {
-    "confluent-rbac": ["authorizer.class.name", "super.users", "oauthbearer"],
+    "confluent-rbac": ["authorizer.class.name", "oauthbearer"],
     "kafka-3.3-kraft-broker": ["controller.quorum.voters: 1@localhost:9093", "zookeeper.connect"],
     "kafka-3.5-kraft-controller": ["process.roles: must contain broker", "ZooKeeper"],
     "kafka-4.3-broker": ["controller.quorum.bootstrap.servers: localhost:9093", "zookeeper.connect"],
     "kafka-4.3-controller": ["process.roles: must contain broker"],
     "strimzi": ["principal.builder.class: asks for access control"],
     "strimzi-three-nodes": ["controller.quorum.voters: 0@kafka-0:9090", "--override controller.quorum.voters="],
-    "tutorial-acls": ["authorizer.class.name", "allow.everyone.if.no.acl.found", "super.users"],
 }
 """What the refusal names, at least."""
 

@@ -77,10 +77,12 @@ from ottla.protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from ottla.protocol.primitives import NULL_UUID
+from ottla.protocol.schema import Message
 from ottla.security.acls import CLUSTER_NAME
 from ottla.security.authorization import Operation, ResourceType
 from ottla.server.access.access import Access, Guard, Verdict, take_out
 from ottla.server.access.whole import MESSAGES, refusal
+from ottla.server.failures import failed_share_state
 
 if TYPE_CHECKING:
     from ottla.server.context import RequestContext
@@ -192,7 +194,7 @@ def describe_topic_partitions(
 
 
 def describe_cluster(access: Access, request: DescribeClusterRequest, context: "RequestContext") -> Verdict:
-    """Nothing; what the client may do with the cluster is told to those that may describe it."""
+    """Nothing; the list of what the client may do with the cluster requires DESCRIBE on it."""
     if not request.include_cluster_authorized_operations:
         return None
 
@@ -418,6 +420,11 @@ def refused_log_dirs(request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirs
 def refused_log_dir_listing(_: Any) -> DescribeLogDirsResponse:
     """The answer without DESCRIBE on the cluster; up to version 2 nothing but an empty list."""
     return DescribeLogDirsResponse(error_code=CLUSTER_REFUSED, results=[])
+
+
+def refused_share_state(request: Any) -> Message:
+    """The answer without CLUSTER_ACTION on the cluster."""
+    return failed_share_state(request, CLUSTER_REFUSED, MESSAGES[CLUSTER_REFUSED])
 
 
 def refused_credentials(request: AlterUserScramCredentialsRequest) -> AlterUserScramCredentialsResponse:

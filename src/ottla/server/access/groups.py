@@ -161,11 +161,10 @@ def offset_delete(access: Access, request: OffsetDeleteRequest, context: "Reques
         )
         for topic in refused
     ]
-    if answers and not request.topics:
-        return OffsetDeleteResponse(topics=answers)
 
     def complete(answer: OffsetDeleteResponse) -> None:
-        answer.topics.extend(answers)
+        if answer.error_code == ErrorCode.NONE:
+            answer.topics.extend(answers)
 
     return complete if answers else None
 
@@ -567,8 +566,6 @@ def delete_share_group_offsets(
         )
         for topic in refused
     ]
-    if answers and not request.topics:
-        return DeleteShareGroupOffsetsResponse(responses=answers)
 
     def complete(answer: DeleteShareGroupOffsetsResponse) -> None:
         if answer.error_code == ErrorCode.NONE:

@@ -16,6 +16,7 @@ ALTER, DESCRIBE = Operation.ALTER, Operation.DESCRIBE
 DESCRIBE_CONFIGS = Operation.DESCRIBE_CONFIGS
 READ_GROUP = group(Operation.READ)
 BROKERS_ONLY = cluster(Operation.CLUSTER_ACTION)
+SHARE_STATE = cluster(Operation.CLUSTER_ACTION, answer=admin.refused_share_state)
 
 GUARDS: Final[Mapping[ApiKey, Guard]] = {
     ApiKey.PRODUCE: data.produce,
@@ -80,11 +81,11 @@ GUARDS: Final[Mapping[ApiKey, Guard]] = {
     ApiKey.SHARE_GROUP_DESCRIBE: groups.share_group_describe,
     ApiKey.SHARE_FETCH: groups.sharing,
     ApiKey.SHARE_ACKNOWLEDGE: groups.sharing,
-    ApiKey.INITIALIZE_SHARE_GROUP_STATE: BROKERS_ONLY,
-    ApiKey.READ_SHARE_GROUP_STATE: BROKERS_ONLY,
-    ApiKey.WRITE_SHARE_GROUP_STATE: BROKERS_ONLY,
-    ApiKey.DELETE_SHARE_GROUP_STATE: BROKERS_ONLY,
-    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: BROKERS_ONLY,
+    ApiKey.INITIALIZE_SHARE_GROUP_STATE: SHARE_STATE,
+    ApiKey.READ_SHARE_GROUP_STATE: SHARE_STATE,
+    ApiKey.WRITE_SHARE_GROUP_STATE: SHARE_STATE,
+    ApiKey.DELETE_SHARE_GROUP_STATE: SHARE_STATE,
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: SHARE_STATE,
     ApiKey.STREAMS_GROUP_HEARTBEAT: groups.streams_group_heartbeat,
     ApiKey.STREAMS_GROUP_DESCRIBE: groups.streams_group_describe,
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: groups.describe_share_group_offsets,
