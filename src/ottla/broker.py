@@ -63,6 +63,7 @@ from ottla.slices import Slices
 if TYPE_CHECKING:
     from ottla.client.sockets import Connect
     from ottla.metadata.acls import Acls
+    from ottla.metadata.delegation_tokens import DelegationTokens
     from ottla.server.membership import Join
 
 log = logging.getLogger("ottla")
@@ -247,6 +248,7 @@ class Broker:
         transactional_queue = KeyedQueue()
         stack.push_async_callback(transactional_queue.close)
         acls = await self._open_acls(metadata, stack)
+        tokens = await self._open_tokens(metadata, stack)
         services = Services(
             config=config,
             clock=clock,
@@ -276,13 +278,14 @@ class Broker:
             telemetry=telemetry,
             slices=slices,
             acls=acls,
+            tokens=tokens,
             cluster=membership,
         )
         dispatcher = Dispatcher(services)
         stack.push_async_callback(dispatcher.close)
         follow_settings(limits, metadata, loop)
         stack.callback(listeners.close)
-        listeners.start(metadata, dispatcher, disconnected, load_for=cold_fetches.load_for)
+        listeners.start(metadata, dispatcher, disconnected, load_for=cold_fetches.load_for, tokens=tokens)
         if membership is not None:
             stack.push_async_callback(membership.leave)
         timeout_s = DRAIN_S if membership is None else DRAIN_IN_CLUSTER_S
@@ -291,6 +294,18 @@ class Broker:
         if membership is not None:
             stack.push_async_callback(membership.hand_over)
             await membership.join(listeners.endpoints)
+
+    async def _open_tokens(self, metadata: "MetadataView", stack: AsyncExitStack) -> "DelegationTokens | None":
+        """The delegation tokens; None without a key for their secrets."""
+        if not self.config.delegation_token_secret_key:
+            return None
+        from ottla.metadata.delegation_tokens import DelegationTokens  # only a broker with tokens pays for it
+
+        shared = self.config.zookeeper_connect is not None
+        tokens = DelegationTokens(metadata.store, self.config, self._platform.clock, shared=shared)
+        stack.push_async_callback(tokens.close)
+        await tokens.open()
+        return tokens
 
     async def _open_acls(self, metadata: "MetadataView", stack: AsyncExitStack) -> "Acls | None":
         """The access rules, read before the first client is served; None without an authorizer."""

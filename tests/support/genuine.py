@@ -42,6 +42,7 @@ _TEST_BROKER_JVM_OPTIONS: Final = (*TOOL_JVM_OPTIONS[1:], "-Djava.awt.headless=t
 _TOOLS: Final = {
     "BrokerApiVersionsCommand": "org.apache.kafka.tools.BrokerApiVersionsCommand",
     "ConfigCommand": "kafka.admin.ConfigCommand",
+    "DelegationTokenCommand": "org.apache.kafka.tools.DelegationTokenCommand",
     "ConsoleConsumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
     "ConsoleProducer": "org.apache.kafka.tools.ConsoleProducer",
     "ConsoleShareConsumer": "org.apache.kafka.tools.consumer.ConsoleShareConsumer",

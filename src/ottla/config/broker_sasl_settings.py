@@ -7,7 +7,7 @@ from typing import Final
 
 from ottla.config.changeable import CHANGEABLE
 from ottla.config.setting import Change, Kind, Limit, Setting
-from ottla.config.topic_settings import AT_LEAST_0
+from ottla.config.topic_settings import AT_LEAST_0, AT_LEAST_1
 
 
 def _sasl(name: str, kind: Kind, default: str | None, doc: str, limit: Limit | None = None) -> Setting:
@@ -84,6 +84,40 @@ SASL: Final = (
     ),
 )
 
+DELEGATION_TOKENS: Final = (
+    Setting(
+        "delegation.token.secret.key",
+        Kind.PASSWORD,
+        None,
+        "Key of the secrets of delegation tokens, the same at all brokers; without one there are no such tokens.",
+        None,
+        Change.READ_ONLY,
+    ),
+    Setting(
+        "delegation.token.max.lifetime.ms",
+        Kind.LONG,
+        "604800000",
+        "How long a delegation token can be renewed.",
+        AT_LEAST_1,
+        Change.READ_ONLY,
+    ),
+    Setting(
+        "delegation.token.expiry.time.ms",
+        Kind.LONG,
+        "86400000",
+        "How long a delegation token lasts without renewal.",
+        AT_LEAST_1,
+        Change.READ_ONLY,
+    ),
+    Setting(
+        "delegation.token.expiry.check.interval.ms",
+        Kind.LONG,
+        "3600000",
+        "How often expired delegation tokens are removed.",
+        AT_LEAST_1,
+        Change.READ_ONLY,
+    ),
+)
 INITIAL_USERS: Final = Setting(
     "initial.scram.users",
     Kind.PASSWORD,

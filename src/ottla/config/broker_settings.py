@@ -7,7 +7,7 @@ from typing import Final
 
 from ottla.config.broker_cluster_settings import CLUSTER
 from ottla.config.broker_group_settings import CONSUMER_GROUPS, GROUPS, SHARE_GROUPS, STREAMS_GROUPS
-from ottla.config.broker_sasl_settings import INITIAL_USERS, SASL
+from ottla.config.broker_sasl_settings import DELEGATION_TOKENS, INITIAL_USERS, SASL
 from ottla.config.broker_tls_settings import TLS
 from ottla.config.broker_transaction_settings import TRANSACTIONS
 from ottla.config.setting import Change, Kind, Limit, OneOf, Range, Setting
@@ -435,6 +435,7 @@ BROKER_SETTINGS: Final[dict[str, Setting]] = {
         *_LISTENERS,
         *TLS,
         *SASL,
+        *DELEGATION_TOKENS,
         INITIAL_USERS,
         *_DIRECTORIES,
         *_POLICIES,

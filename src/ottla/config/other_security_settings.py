@@ -4,32 +4,8 @@ from typing import Final
 
 from ottla.config.not_acted_on import other
 from ottla.config.setting import Kind, OneOf, Range
-from ottla.config.topic_settings import AT_LEAST_1
 
-_SECURITY_DELEGATION_TOKENS: Final = (
-    other(
-        "delegation.token.expiry.check.interval.ms",
-        Kind.LONG,
-        "3600000",
-        "How often expired delegation tokens are removed.",
-        AT_LEAST_1,
-    ),
-    other(
-        "delegation.token.expiry.time.ms",
-        Kind.LONG,
-        "86400000",
-        "How long a delegation token lasts without renewal.",
-        AT_LEAST_1,
-    ),
-    other(
-        "delegation.token.max.lifetime.ms",
-        Kind.LONG,
-        "604800000",
-        "How long a delegation token can be renewed.",
-        AT_LEAST_1,
-    ),
-    other("delegation.token.secret.key", Kind.PASSWORD, None, "Secret behind the delegation tokens."),
-)
+_SECURITY_DELEGATION_TOKENS: Final = ()
 
 _SECURITY_SASL: Final = (
     other("sasl.client.callback.handler.class", Kind.CLASS, None, "Java class that answers a SASL client's questions."),

@@ -24,7 +24,6 @@ PROTECTING_NAMES: Final = {
     "zookeeper.ssl.client.enable": "asks for TLS to ZooKeeper",
     "zookeeper.set.acl": "asks for ACLs on ZooKeeper's nodes",
     "delegation.token.master.key": _TOKENS,
-    "delegation.token.secret.key": _TOKENS,
 }
 UNPROTECTED: Final = (
     "Ottla has TLS, SASL with PLAIN, SCRAM and OAUTHBEARER, and Kafka's own authorizer. Remove these settings, or "

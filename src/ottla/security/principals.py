@@ -51,7 +51,7 @@ _LINE_ENDS: Final = frozenset("\n\r\x85\u2028\u2029")
 
 
 class UnnamedClient(ValueError):
-    """A certificate gives its client no name, for the reason in the text."""
+    """A certificate gives its client no name. The text gives the reason."""
 
 
 # -- distinguished names ---------------------------------------------------------------------------------------------

@@ -20,11 +20,12 @@ SCRAM_CODES: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 FEWEST_ITERATIONS: Final = 4096
 MOST_ITERATIONS: Final = 16384
 """As in Kafka: a credential with more would make each login dear for the client."""
-_CLIENT_FIRST: Final = re.compile(r"n,(?:a=([^,]+))?,((?:m=[^,]*,)?n=([^,]+),r=([!-+\--~]+)(?:,.*)?)", re.DOTALL)
+_CLIENT_FIRST: Final = re.compile(r"n,(?:a=([^,]+))?,((?:m=[^,]*,)?n=([^,]+),r=([!-+\--~]+)(?:,(.*))?)", re.DOTALL)
 _CLIENT_FINAL: Final = re.compile(r"(c=([^,]+),r=([!-+\--~]+)(?:,.*)?),p=([^,]+)", re.DOTALL)
 _BEARER: Final = re.compile(
     r"n,(?:a=((?:[\x01-+\--<>-\x7F]|=2C|=3D)+))?,\x01((?:[A-Za-z]+=[!-~ \t\r\n]+\x01)*)\x01", re.DOTALL
 )
+_TOKEN_LOGIN: Final = "tokenauth=true"
 _BAD_ESCAPE: Final = re.compile(r"=(?!2C|3D)")
 
 
@@ -37,6 +38,8 @@ class Exchange(Protocol):
 
     user: str | None
     """The name that the client has proved; None before."""
+    is_by_token: bool
+    """Whether that was a delegation token."""
     lifetime_ms: int | None
     """How long what it was proved with is still valid; None for no end."""
 
@@ -53,6 +56,7 @@ class PlainExchange:
         self._is_right = is_right
         self.user: str | None = None
         self.lifetime_ms: int | None = None
+        self.is_by_token = False
 
     def respond(self, token: bytes) -> bytes:
         """Nothing, if the password is right."""
@@ -130,11 +134,35 @@ def parse_credential(text: str) -> ScramCredential:
         raise InvalidConfig("a SCRAM credential has not the form salt=,stored_key=,server_key=,iterations=") from error
 
 
+class TokenLogin(NamedTuple):
+    """What a login with a delegation token is checked against, and what it proves."""
+
+    credential: ScramCredential
+    owner: str
+    lifetime_ms: int | None
+
+
+def delegation_token_id(message: bytes) -> str | None:
+    """The id of the token with which a client's first message begins a login; None for any other message."""
+    found = _CLIENT_FIRST.fullmatch(message.decode(errors="replace"))
+    if found is None or _TOKEN_LOGIN not in (found.group(5) or "").split(","):
+        return None
+    return found.group(3)
+
+
 class ScramExchange:
     """The client proves that it knows the password, and then the broker that it knows the credential."""
 
-    def __init__(self, mechanism: str, find: Callable[[str], ScramCredential | None], nonce: str) -> None:
-        """`find` gives the credential of a user; `nonce` is random, printable, without commas, and used once."""
+    def __init__(
+        self,
+        mechanism: str,
+        find: Callable[[str], ScramCredential | None],
+        nonce: str,
+        find_token: "Callable[[str], TokenLogin | None] | None" = None,
+    ) -> None:
+        """`find` gives the credential of a user, `find_token` that of a delegation token. `nonce` is random, printable,
+        without commas, and used once."""
+        self._find_token = find_token
         self._algorithm = SCRAM_HASHES[mechanism]
         self._find = find
         self._nonce = nonce
@@ -144,6 +172,7 @@ class ScramExchange:
         self._is_first = True
         self.user: str | None = None
         self.lifetime_ms: int | None = None
+        self.is_by_token = False
 
     def respond(self, token: bytes) -> bytes:
         """The salt at first, then the proof of the broker."""
@@ -160,16 +189,20 @@ class ScramExchange:
         found = _CLIENT_FIRST.fullmatch(text)
         if found is None or _BAD_ESCAPE.search(found.group(3)):
             raise AuthenticationRefused("Invalid SCRAM client first message")
-        authorization_id, bare, name, nonce = found.groups()
+        authorization_id, bare, name, nonce, extensions = found.groups()
         user = name.replace("=2C", ",").replace("=3D", "=")
         if authorization_id and authorization_id not in (name, user):
             raise AuthenticationRefused(
                 "Authentication failed: Client requested an authorization id that is different from username"
             )
-        stored = self._find(user)
+        stored, claimed = self._find(user), user
+        if _TOKEN_LOGIN in (extensions or "").split(","):
+            token = None if self._find_token is None else self._find_token(user)
+            stored, claimed, self.lifetime_ms = token or (None, "", None)
+            self.is_by_token = True
         if stored is None:
             raise AuthenticationRefused("Authentication failed: Invalid user credentials")
-        self._claimed, self._credential = user, stored
+        self._claimed, self._credential = claimed, stored
         self._nonce = nonce + self._nonce
         server_first = f"r={self._nonce},s={b64encode(stored.salt).decode()},i={stored.iterations}"
         self._signed = f"{bare},{server_first}"
@@ -227,6 +260,7 @@ class BearerExchange:
         self._refused: AuthenticationRefused | None = None
         self.user: str | None = None
         self.lifetime_ms: int | None = None
+        self.is_by_token = False
 
     def respond(self, token: bytes) -> bytes:
         """Nothing for a good token; else an error, which the client acknowledges before it is refused (RFC 7628)."""

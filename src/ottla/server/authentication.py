@@ -14,6 +14,7 @@ from ottla.config.sasl import SaslSettings, sasl_settings
 from ottla.errors import ApiError, ErrorCode, InvalidConfig
 from ottla.protocol.api import ApiKey
 from ottla.security.sasl import (
+    SCRAM_HASHES,
     AcceptedToken,
     AuthenticationRefused,
     BearerExchange,
@@ -21,7 +22,9 @@ from ottla.security.sasl import (
     PlainExchange,
     ScramCredential,
     ScramExchange,
+    TokenLogin,
     bearer_token,
+    delegation_token_id,
     is_one_of,
     parse_credential,
 )
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 
     from ottla.config.broker import BrokerConfig
     from ottla.config.sasl import TokenSettings
+    from ottla.metadata.delegation_tokens import DelegationTokens
     from ottla.metadata.view import MetadataView
     from ottla.server.provider_keys import ProviderKeys
 
@@ -65,12 +69,20 @@ class Mechanisms(Protocol):
 class ListenerMechanisms:
     """Mechanisms by the settings and the credentials that hold when a client authenticates."""
 
-    def __init__(self, metadata: "MetadataView", listener: str, loop: "asyncio.AbstractEventLoop") -> None:
+    def __init__(
+        self,
+        metadata: "MetadataView",
+        listener: str,
+        loop: "asyncio.AbstractEventLoop",
+        tokens: "DelegationTokens | None" = None,
+    ) -> None:
+        """`tokens`: with which clients can log in by SCRAM, too."""
         self._metadata = metadata
         self._listener = listener
         self._config: BrokerConfig | None = None
         self._settings: SaslSettings | None = None
         self._loop = loop
+        self._tokens = tokens
         self._provider: ProviderKeys | None = None
 
     @property
@@ -98,11 +110,19 @@ class ListenerMechanisms:
         if mechanism == "OAUTHBEARER":
             return BearerExchange(self._accept_token)
         return ScramExchange(
-            mechanism, lambda user: self._credential(mechanism, user), secrets.token_urlsafe(_NONCE_BYTES)
+            mechanism,
+            lambda user: self._credential(mechanism, user),
+            secrets.token_urlsafe(_NONCE_BYTES),
+            lambda token_id: self._token_login(mechanism, token_id),
         )
 
     def missing(self, mechanism: str, token: bytes) -> Awaitable[None] | None:
-        """The keys of the provider, for tokens that were signed."""
+        """The keys of the provider, for tokens that were signed; the hash of a delegation token's secret."""
+        if mechanism in SCRAM_HASHES:
+            token_id = None if self._tokens is None else delegation_token_id(token)
+            if self._tokens is None or token_id is None or self._tokens.is_prepared(token_id, mechanism):
+                return None
+            return self._tokens.prepare(token_id, mechanism)
         from ottla.security.bearer_tokens import key_id
 
         tokens = self.settings.tokens
@@ -130,6 +150,15 @@ class ListenerMechanisms:
             return accept_unsigned(tokens)(token)
         return accept_signed(tokens, self._provider_keys(tokens).known)(token)
 
+    def _token_login(self, mechanism: str, token_id: str) -> TokenLogin | None:
+        tokens = self._tokens
+        token = None if tokens is None else tokens.usable(token_id)
+        known = None if tokens is None else tokens.credential(token_id, mechanism)
+        if tokens is None or token is None or known is None:
+            return None
+        lifetime_ms = min(token.expires_ms, token.max_ms) - tokens.now_ms()
+        return TokenLogin(known, token.owner.partition(":")[2], lifetime_ms)
+
     def _credential(self, mechanism: str, user: str) -> ScramCredential | None:
         text = self._metadata.image.config(ResourceType.USER, user).get(mechanism)
         try:
@@ -149,6 +178,7 @@ class Authentication:
         "_mechanisms",
         "_now",
         "_requests",
+        "is_by_token",
         "principal",
         "takes_tokens",
     )
@@ -164,6 +194,8 @@ class Authentication:
         self._lifetime_ms: int | None = None
         self.principal: str | None = None
         """`User:<name>` once that is proved."""
+        self.is_by_token = False
+        """Whether that was proved with a delegation token."""
         self.takes_tokens = False
         """Whether the next frames are bare tokens: after version 0 of SaslHandshake."""
 
@@ -222,6 +254,7 @@ class Authentication:
             raise ApiError(ErrorCode.SASL_AUTHENTICATION_FAILED, text) from refused
         if exchange.user is not None:
             self._complete(f"User:{exchange.user}", exchange.lifetime_ms)
+            self.is_by_token = exchange.is_by_token
         return challenge
 
     def _complete(self, principal: str, proof_lifetime_ms: int | None) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ottla.coordinators.transaction_coordinator import TransactionCoordinator
     from ottla.coordinators.verification import TransactionVerifier
     from ottla.metadata.acls import Acls
+    from ottla.metadata.delegation_tokens import DelegationTokens
     from ottla.metadata.registered_brokers import RegisteredBrokers
     from ottla.metadata.view import MetadataView
     from ottla.protocol.api import ApiKey
@@ -146,6 +147,8 @@ class Services:
     slices: "Slices"
     acls: "Acls | None" = None
     """The rules of the cluster; None without an authorizer."""
+    tokens: "DelegationTokens | None" = None
+    """With which clients can log in, where there is a `delegation.token.secret.key`."""
     cluster: "Membership | None" = None
     """This broker's part in a cluster, if it is in one."""
 
@@ -256,7 +259,7 @@ class RequestContext:
 
     @property
     def principal(self) -> str:
-        """The sender, as `User:alice`; `User:ANONYMOUS` for a client that has proved no name."""
+        """Its sender, as `User:alice`; `User:ANONYMOUS` for a client that has proved no name."""
         return self._connection.principal
 
     @property

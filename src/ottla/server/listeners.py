@@ -24,6 +24,7 @@ from ottla.tasks import supervised
 if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
     from ottla.config.broker import Listener as Address
+    from ottla.metadata.delegation_tokens import DelegationTokens
     from ottla.metadata.view import MetadataView
     from ottla.server.authentication import Authentication
     from ottla.server.certificates import Certificates
@@ -112,11 +113,13 @@ class Listeners:
         disconnected: Callable[[int], None],
         *,
         load_for: LoadFor | None = None,
+        tokens: "DelegationTokens | None" = None,
     ) -> None:
-        """Accept connections, as `Listener.start`, and follow changes of `listeners` from now on."""
+        """Accept connections, as `Listener.start`, and follow changes of `listeners` from now on. `tokens`: with which
+        clients can log in, too."""
 
         def begin(listener: Listener) -> None:
-            authentication = self._authentication(metadata, listener.name)
+            authentication = self._authentication(metadata, listener.name, tokens)
             listener.start(handle_frame, disconnected, load_for=load_for, authentication=authentication)
 
         def changed(*_: object) -> None:
@@ -261,12 +264,14 @@ class Listeners:
             return PlainTransport
         return partial(self.certificates(config, wanted.name).transport, wanted.name)
 
-    def _authentication(self, metadata: "MetadataView", listener: str) -> "Callable[[], Authentication] | None":
+    def _authentication(
+        self, metadata: "MetadataView", listener: str, tokens: "DelegationTokens | None"
+    ) -> "Callable[[], Authentication] | None":
         if metadata.config.security_protocols.get(listener) not in SASL_PROTOCOLS:
             return None
         from ottla.server.authentication import Authentication, ListenerMechanisms
 
-        mechanisms = ListenerMechanisms(metadata, listener, self._loop)
+        mechanisms = ListenerMechanisms(metadata, listener, self._loop, tokens)
         return lambda: Authentication(mechanisms, self._loop.time)
 
     def certificates(self, config: "BrokerConfig", listener: str) -> "Certificates":

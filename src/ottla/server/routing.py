@@ -32,7 +32,7 @@ ALTER, DESCRIBE, CLUSTER_ACTION = Operation.ALTER, Operation.DESCRIBE, Operation
 DESCRIBE_CONFIGS, ALTER_CONFIGS = Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS
 IDEMPOTENT_WRITE = Operation.IDEMPOTENT_WRITE
 TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
-TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
+TRANSACTIONAL_ID, USER = ResourceType.TRANSACTIONAL_ID, ResourceType.USER
 
 READ_TOPIC, WRITE_TOPIC, DESCRIBE_TOPIC = requires((READ, TOPIC)), requires((WRITE, TOPIC)), requires((DESCRIBE, TOPIC))
 READ_GROUP, DESCRIBE_GROUP = requires((READ, GROUP)), requires((DESCRIBE, GROUP))
@@ -160,6 +160,23 @@ ROUTES: Final[dict[ApiKey, Route]] = {
         Route(ApiKey.DESCRIBE_LOG_DIRS, 1, 5, (DESCRIBE_CLUSTER,)),
         Route(ApiKey.SASL_AUTHENTICATE, 0, 2, (), QuotaClass.EXEMPT),
         Route(ApiKey.CREATE_PARTITIONS, 0, 3, (requires((ALTER, TOPIC)),), QuotaClass.CONTROLLER_MUTATION),
+        Route(
+            ApiKey.CREATE_DELEGATION_TOKEN, 1, 3, (requires((Operation.CREATE_TOKENS, USER), when="for other owners"),)
+        ),
+        Route(ApiKey.RENEW_DELEGATION_TOKEN, 1, 2, ()),
+        Route(ApiKey.EXPIRE_DELEGATION_TOKEN, 1, 2, ()),
+        Route(
+            ApiKey.DESCRIBE_DELEGATION_TOKEN,
+            1,
+            3,
+            (
+                requires(
+                    (DESCRIBE, ResourceType.DELEGATION_TOKEN),
+                    (Operation.DESCRIBE_TOKENS, USER),
+                    when="tokens of others",
+                ),
+            ),
+        ),
         Route(ApiKey.DELETE_GROUPS, 0, 2, (requires((DELETE, GROUP)),)),
         Route(ApiKey.ELECT_LEADERS, 0, 2, (ALTER_CLUSTER,)),
         Route(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, (*CONFIGS_ALTERED,)),

@@ -13,7 +13,7 @@ ASKING = {
     "security.providers": "com.example.Provider",
     "zookeeper.set.acl": "true",
     "zookeeper.ssl.client.enable": "TRUE",
-    "delegation.token.secret.key": "x",
+    "delegation.token.master.key": "x",
     "ssl.engine.factory.class": "com.example.Engine",
     "ssl.unheard.of": "1",
     "listener.name.internal.sasl.enabled.mechanisms": "PLAIN,GSSAPI",

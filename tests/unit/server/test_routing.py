@@ -12,19 +12,21 @@ BROKERS_ONLY = requires((Operation.CLUSTER_ACTION, ResourceType.CLUSTER))
 FOR_EVERYBODY = {
     ApiKey.API_VERSIONS,
     ApiKey.DESCRIBE_CLUSTER,
+    ApiKey.EXPIRE_DELEGATION_TOKEN,
     ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
     ApiKey.PUSH_TELEMETRY,
+    ApiKey.RENEW_DELEGATION_TOKEN,
     ApiKey.SASL_AUTHENTICATE,
     ApiKey.SASL_HANDSHAKE,
 }
-"""The APIs that Kafka authorizes for nobody in particular."""
+"""The APIs that Kafka authorizes for nobody in particular; tokens are changed by their owners and renewers."""
 
 
 def operations_of(route: Route) -> set[Operation]:
     return {permission.operation for each in route.authorization for permission in each.any_of}
 
 
-def test_everything_but_six_apis_requires_an_authorization() -> None:
+def test_everything_but_eight_apis_requires_an_authorization() -> None:
     assert {key for key, route in ALL.items() if not route.authorization} == FOR_EVERYBODY
 
 
@@ -53,6 +55,8 @@ def test_a_permission_names_what_it_is_about() -> None:
         ResourceType.GROUP: {"READ", "DELETE", "DESCRIBE"},
         ResourceType.CLUSTER: {"CREATE", "DELETE", "ALTER", "DESCRIBE", "CLUSTER_ACTION", "IDEMPOTENT_WRITE"},
         ResourceType.TRANSACTIONAL_ID: {"WRITE", "DESCRIBE"},
+        ResourceType.DELEGATION_TOKEN: {"DESCRIBE"},
+        ResourceType.USER: {"CREATE_TOKENS", "DESCRIBE_TOKENS"},
     }
     for resource in (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER):
         fitting[resource] |= {"DESCRIBE_CONFIGS", "ALTER_CONFIGS"}

@@ -53,6 +53,10 @@ GUARDS: Final[Mapping[ApiKey, Guard]] = {
     ApiKey.DESCRIBE_LOG_DIRS: cluster(DESCRIBE, answer=admin.refused_log_dir_listing),
     ApiKey.SASL_AUTHENTICATE: everybody,
     ApiKey.CREATE_PARTITIONS: admin.create_partitions,
+    ApiKey.CREATE_DELEGATION_TOKEN: everybody,  # their handlers ask what Kafka's manager of tokens does
+    ApiKey.RENEW_DELEGATION_TOKEN: everybody,
+    ApiKey.EXPIRE_DELEGATION_TOKEN: everybody,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: everybody,
     ApiKey.DELETE_GROUPS: groups.delete_groups,
     ApiKey.ELECT_LEADERS: admin.elect_leaders,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: admin.incremental_alter_configs,
