@@ -22,6 +22,7 @@ from ottla.server.routing import ROUTES
 CLASSES: Final = (
     "kafka.server.KafkaApis",
     "kafka.server.ControllerApis",
+    "kafka.server.AclApis",
     "kafka.server.ConfigHelper",
     "kafka.server.handlers.DescribeTopicPartitionsRequestHandler",
 )
