@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
 
 from ottla.coordinators.topic import java_string_hash
@@ -88,7 +89,14 @@ class OttlaCluster:
         named = {name.replace("_", "."): value for name, value in configs.items()}
         admin = self.admin()
         admin.create_topics([NewTopic(topic, partitions, replicas, config=named)])[topic].result(30)
-        eventually(lambda: len(self.partitions(topic)) == partitions)
+        eventually(lambda: self._shows(topic, partitions))
+
+    def _shows(self, topic: str, partitions: int) -> bool:
+        """Whether some broker knows the topic; not if the client has asked one that no controller has reached."""
+        try:
+            return len(self.partitions(topic)) == partitions
+        except KafkaException:
+            return False
 
     def partitions(self, topic: str) -> dict[int, PartitionMetadata]:
         """Who leads, holds and keeps up with each partition, as some broker says."""
