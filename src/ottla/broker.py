@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Self
 from uuid import uuid4
 
 from ottla.client.login import log_in
-from ottla.cluster.image import MetadataImage, empty_image
+from ottla.cluster.image import empty_image
 from ottla.collector import collect_quickly
 from ottla.config.authorizer import authorizer_settings
 from ottla.config.broker import BrokerConfig
@@ -309,7 +309,7 @@ class Broker:
 
     async def _open_acls(self, metadata: "MetadataView", stack: AsyncExitStack) -> "Acls | None":
         """The access rules, read before the first client is served; None without an authorizer."""
-        settings = authorizer_settings(metadata.config)
+        settings = authorizer_settings(self.config)
         if settings is None:
             return None
         from ottla.metadata.acls import Acls
@@ -319,13 +319,6 @@ class Broker:
         acls = Acls(metadata.store, authorizer, shared=self.config.zookeeper_connect is not None)
         stack.push_async_callback(acls.close)
         await acls.open()
-
-        def follow(old: MetadataImage, new: MetadataImage) -> None:
-            changed = authorizer_settings(metadata.config)
-            if old.configs is not new.configs and changed is not None:
-                authorizer.configure(changed.super_users, allow_if_none=changed.allow_if_none)
-
-        stack.callback(metadata.subscribe(follow))
         return acls
 
     def _connect(self, listeners: Listeners) -> "Connect":

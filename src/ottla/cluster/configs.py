@@ -13,6 +13,7 @@ from typing import NamedTuple
 from ottla.cluster.commands import SetConfigs
 from ottla.cluster.controller import check_topic_name
 from ottla.cluster.image import CLUSTER_DEFAULT, MetadataImage, ResourceType
+from ottla.config.authorizer import AUTHORIZER_SETTINGS
 from ottla.config.broker import BrokerConfig, check_topic_values
 from ottla.config.broker_settings import BROKER_SETTINGS
 from ottla.config.changeable import check_values, problem_with_names
@@ -193,6 +194,9 @@ def _check_broker_values(
     known: Mapping[str, Setting],
 ) -> None:
     is_default = name == CLUSTER_DEFAULT
+    guarding = sorted(AUTHORIZER_SETTINGS & after.keys())
+    if guarding:  # or the right to change settings would be the right to do everything
+        raise InvalidRequest(f"{guarding[0]} is read when the broker starts: change it in server.properties")
     before = image.config(ResourceType.BROKER, name)
     same = [key for key, text in after.items() if before.get(key) == text]
     problem = problem_with_names(after, known, cluster_default=is_default, unchanged=same)

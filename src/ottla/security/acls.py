@@ -17,8 +17,10 @@ WILDCARD: Final = "*"
 EVERYBODY: Final = "User:*"
 CLUSTER_NAME: Final = "kafka-cluster"
 """The one resource of the type CLUSTER."""
-MOST_DECISIONS: Final = 1 << 16
+MOST_DECISIONS: Final = 1 << 15
 """Decisions that are kept. A client that invents names makes the authorizer forget them, and decide again."""
+LONGEST_KEPT: Final = 256
+"""Characters of a name; decisions about longer ones are not kept, since they would take memory that nobody limits."""
 
 
 class PatternType(IntEnum):
@@ -166,7 +168,7 @@ class Verdict(NamedTuple):
 
 
 class StandardAuthorizer:
-    """All rules of a cluster, and decisions by them. On the loop's thread."""
+    """All rules of a cluster, and decisions by them. Rules change on the loop's thread; any thread may decide."""
 
     def __init__(self, super_users: frozenset[str] = frozenset(), *, allow_if_none: bool = False) -> None:
         """`super_users`: principals that may do everything. `allow_if_none`: allow what no rule mentions."""
@@ -174,17 +176,13 @@ class StandardAuthorizer:
         self._allow_if_none = allow_if_none
         self._literal: dict[_ResourceKey, tuple[AccessRule, ...]] = {}
         self._prefixed: dict[_ResourceKey, tuple[AccessRule, ...]] = {}
-        self._lengths: dict[ResourceType, dict[int, int]] = {}
-        """By type: how many prefixes there are of each length."""
+        self._counts: dict[tuple[ResourceType, int], int] = {}
+        """How many prefixes there are, by type and length."""
+        self._lengths: dict[ResourceType, tuple[int, ...]] = {}
+        """The lengths of prefixes, by type."""
         self._decisions: dict[_Decision, bool] = {}
 
     # -- rules -------------------------------------------------------------------------------------------------------
-
-    def configure(self, super_users: frozenset[str], *, allow_if_none: bool) -> None:
-        """Take other super users and another rule for resources without rules."""
-        self._super_users = super_users
-        self._allow_if_none = allow_if_none
-        self._decisions.clear()
 
     def rules(self, resource: ResourcePattern) -> tuple[AccessRule, ...]:
         """The rules of a pattern."""
@@ -196,17 +194,18 @@ class StandardAuthorizer:
         key = (resource.type, resource.name)
         taken = tuple(dict.fromkeys(rules))
         if resource.pattern is PatternType.PREFIXED and bool(taken) != (key in table):
-            lengths = self._lengths.setdefault(resource.type, {})
-            count = lengths.get(len(resource.name), 0) + (1 if taken else -1)
-            if count:
-                lengths[len(resource.name)] = count
-            else:
-                del lengths[len(resource.name)]
+            self._count_prefix(resource.type, len(resource.name), 1 if taken else -1)
         if taken:
             table[key] = taken
         else:
             table.pop(key, None)
-        self._decisions.clear()
+        self._decisions = {}
+
+    def _count_prefix(self, kind: ResourceType, length: int, change: int) -> None:
+        count = self._counts.pop((kind, length), 0) + change
+        if count:
+            self._counts[kind, length] = count
+        self._lengths[kind] = tuple(length for found, length in self._counts if found is kind)
 
     def _table(self, pattern: PatternType) -> dict[_ResourceKey, tuple[AccessRule, ...]]:
         return self._prefixed if pattern is PatternType.PREFIXED else self._literal
@@ -230,12 +229,14 @@ class StandardAuthorizer:
     def allows(self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str) -> bool:
         """Whether a principal, such as `User:alice`, on a host may do something with a resource."""
         asked = (principal, host, operation, kind, name)
-        known = self._decisions.get(asked)
+        decisions = self._decisions  # replaced when rules change: what another thread decides by old ones is not kept
+        known = decisions.get(asked)
         if known is None:
             known = self.verdict(principal, host, operation, kind, name).allowed
             if len(self._decisions) >= MOST_DECISIONS:
                 self._decisions.clear()
-            self._decisions[asked] = known
+            if len(name) <= LONGEST_KEPT:
+                decisions[asked] = known
         return known
 
     def verdict(self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str) -> Verdict:

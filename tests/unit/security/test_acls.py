@@ -9,6 +9,7 @@ import pytest
 from ottla.errors import ApiError
 from ottla.security.acls import (
     CLUSTER_NAME,
+    LONGEST_KEPT,
     MOST_DECISIONS,
     WILDCARD,
     AccessRule,
@@ -91,8 +92,7 @@ def test_deny_goes_before_allow(denied: ResourcePattern, allowed: ResourcePatter
 def test_super_users_are_never_denied() -> None:
     authorizer = with_rules((topic(WILDCARD), denying(ALL, "User:*")), super_users=frozenset({ALICE}))
     assert may(authorizer, READ, "orders")
-    authorizer.configure(frozenset(), allow_if_none=False)
-    assert not may(authorizer, READ, "orders")
+    assert not may(authorizer, READ, "orders", "User:bob")
 
 
 @pytest.mark.parametrize("operation", [READ, WRITE, Operation.DELETE, Operation.ALTER, ALL])
@@ -221,6 +221,8 @@ def test_invented_names_take_bounded_memory() -> None:
     for number in range(MOST_DECISIONS + 100):
         may(authorizer, READ, f"t{number}")
     assert len(authorizer._decisions) <= MOST_DECISIONS
+    assert may(authorizer, READ, "t" * 1000)
+    assert not any(len(asked[-1]) > LONGEST_KEPT for asked in authorizer._decisions)
 
 
 def many(count: int) -> StandardAuthorizer:

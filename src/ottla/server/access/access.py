@@ -5,11 +5,13 @@ puts the refusals into the answer afterwards; or it refuses the request as a who
 taken out. Without an authorizer there are no guards, and they cost nothing.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, MutableSequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from ottla.ids import TopicId
+from ottla.protocol.api import ApiKey
 from ottla.protocol.schema import Message
 from ottla.security.acls import CLUSTER_NAME
 from ottla.security.authorization import Operation, ResourceType
@@ -73,6 +75,13 @@ class Access(NamedTuple):
         return None if topic is None else topic.name
 
 
+MANY = 500
+"""Topics, whose guard would hold the loop up for longer than a slice."""
+ASK_FOR_ALL = frozenset(
+    {ApiKey.METADATA, ApiKey.DESCRIBE_TOPIC_PARTITIONS, ApiKey.LIST_GROUPS, ApiKey.LIST_TRANSACTIONS}
+)
+"""APIs whose answers may be about everything, however small their requests are."""
+
 Guard = Callable[[Access, Any, "RequestContext"], Verdict]
 
 
@@ -94,6 +103,8 @@ def guarded(handler: "Handler", guard: Guard, authorizer: "StandardAuthorizer", 
 
     def handle(request: Any, context: "RequestContext") -> "Answer":
         access = Access(authorizer, metadata, context.principal, context.client_host)
+        if _is_dear(access, request, context):
+            return _handle_slowly(handler, guard, access, request, context)
         verdict = guard(access, request, context)
         if verdict is None:
             return handler(request, context)
@@ -102,6 +113,36 @@ def guarded(handler: "Handler", guard: Guard, authorizer: "StandardAuthorizer", 
         return _completed(handler(request, context), verdict)
 
     return handle
+
+
+def _is_dear(access: Access, request: Any, context: "RequestContext") -> bool:
+    """Whether the guard may have thousands of decisions to make, which would hold the loop up."""
+    if context.api_key is ApiKey.PRODUCE:
+        return len(request.topic_data) > MANY
+    if context.api_key is ApiKey.FETCH:
+        return False  # it decides partition by partition, in slices
+    return context.is_large or (context.api_key in ASK_FOR_ALL and len(access.metadata.image.topics) > MANY)
+
+
+async def _handle_slowly(
+    handler: "Handler", guard: Guard, access: Access, request: Any, context: "RequestContext"
+) -> "Message | Deferred[Any] | None":
+    """Decide in a thread; no later request of the connection overtakes this one."""
+    loop = asyncio.get_running_loop()
+    release = context.hold_connection()
+    try:
+        verdict = await loop.run_in_executor(None, guard, access, request, context)
+        if isinstance(verdict, Message):
+            return verdict
+        answer = handler(request, context)
+    finally:
+        release()
+    found = await answer if isinstance(answer, Awaitable) else answer
+    if isinstance(found, Deferred):
+        found = await found.future()
+    if verdict is not None and found is not None:
+        await loop.run_in_executor(None, verdict, found)
+    return found
 
 
 def _completed(answer: "Answer", complete: Complete) -> "Answer":
@@ -131,8 +172,11 @@ def _completed_later(answer: Deferred[Any], complete: Complete) -> Deferred[Any]
     later.on_abandoned = answer.on_abandoned
 
     def deliver(response: Any) -> None:
-        if isinstance(response, Message):
-            complete(response)
+        try:
+            if isinstance(response, Message):
+                complete(response)
+        except Exception as error:  # its caller has others to answer
+            response = error
         later.complete(response)
 
     answer.deliver_to(deliver)
