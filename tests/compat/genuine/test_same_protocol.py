@@ -18,12 +18,8 @@ from ottla.protocol.schema import Array, Message, Struct, fields_of
 from ottla.server.routing import ROUTES
 
 QUORUM: Final = "a request of KRaft's quorum, which Ottla does not have"
-SECURITY: Final = "of security, which is not there yet"
 QUOTAS: Final = "of quotas, which are not there yet"
 ABSENT: Final = {
-    "DescribeAcls": SECURITY,
-    "CreateAcls": SECURITY,
-    "DeleteAcls": SECURITY,
     "DescribeClientQuotas": QUOTAS,
     "AlterClientQuotas": QUOTAS,
     "DescribeQuorum": QUORUM,
