@@ -40,6 +40,7 @@ TOOL_JVM_OPTIONS: Final = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSeria
 _TEST_BROKER_JVM_OPTIONS: Final = (*TOOL_JVM_OPTIONS[1:], "-Djava.awt.headless=true")
 
 _TOOLS: Final = {
+    "AclCommand": "org.apache.kafka.tools.AclCommand",
     "BrokerApiVersionsCommand": "org.apache.kafka.tools.BrokerApiVersionsCommand",
     "ConfigCommand": "kafka.admin.ConfigCommand",
     "DelegationTokenCommand": "org.apache.kafka.tools.DelegationTokenCommand",

@@ -42,6 +42,9 @@ Results are tables on a terminal and tab-separated lines when piped; --json prin
 """
 
 
+EXTRAS: Final = {"pyspark": "pipeline", "pyarrow": "pipeline", "pandas": "pipeline"}
+"""Packages that some commands import at once, with the extra that brings each."""
+
 _WHOLE: Final = 300
 """Characters of a line of help: more than any has, so that none is cut off."""
 _OUTPUT_TROUBLE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -95,11 +98,22 @@ class LazyVerbs(Verbs):
         return list(self._places)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command's module and give the command; None for an unknown one."""
+        """Import the command's module and give the command; None for an unknown one.
+
+        Raises CommandFailed where a package of an extra is missing.
+        """
         if cmd_name not in self._places:
             return None
         place = self._places[cmd_name]
-        command = getattr(importlib.import_module(place.module), place.name)
+        try:
+            command = getattr(importlib.import_module(place.module), place.name)
+        except ModuleNotFoundError as missing:
+            extra = EXTRAS.get((missing.name or "").partition(".")[0])
+            if extra is None:
+                raise
+            raise exits.CommandFailed(
+                f"`{ctx.command_path} {cmd_name}` needs {missing.name}: install Ottla with its extra `{extra}`"
+            ) from missing
         assert isinstance(command, click.Command)
         return command
 

@@ -2,6 +2,8 @@
 
 import re
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -187,3 +189,21 @@ def test_the_documented_commands_exist(tmp_path: Path, monkeypatch: pytest.Monke
         if noun == "log" and "000.log" not in arguments:
             arguments.append("." if command.name == "strays" else "000.log")
         command.make_context(noun, arguments)
+
+
+@pytest.mark.parametrize("verb", ["savepoint", "test", "redrive", "run", "status"])
+def test_a_missing_package_is_named_with_its_extra(verb: str) -> None:
+    """In a process of its own: here the package has been imported."""
+    hidden = (
+        "import sys\nsys.modules['pyspark'] = None\n"
+        "from importlib.abc import MetaPathFinder\n"
+        "class Hidden(MetaPathFinder):\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.partition('.')[0] == 'pyspark':\n"
+        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
+        "del sys.modules['pyspark']\nsys.meta_path.insert(0, Hidden())\n"
+        f"from ottla.cli.app import run\nsys.exit(run(['pipeline', {verb!r}, '--help']))\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", hidden], capture_output=True, text=True, check=False, timeout=60)
+    assert "Traceback" not in ended.stderr
+    assert ended.returncode == exits.OK or "extra `pipeline`" in ended.stderr
