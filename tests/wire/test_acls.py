@@ -141,11 +141,12 @@ def consumed(address: str, user: str, topic: str, group: str, count: int) -> lis
 
 
 def test_a_producer_and_a_consumer_with_no_more_than_they_need(running: tuple[OttlaProcess, str]) -> None:
-    _, address = running
+    broker, address = running
     make(address, "orders")
     refused = produced(address, "alice", "orders")
     assert refused is not None
     assert refused.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    eventually(lambda: "'User:alice' from 127.0.0.1 was refused DESCRIBE on TOPIC 'orders'" in broker.log_text())
     allow(address, rule("alice", WRITE, "orders"))
     assert produced(address, "alice", "orders", b"first") is None
     with pytest.raises(KafkaException):

@@ -20,6 +20,7 @@ from ottla.server.context import Deferred, RequestContext, Services
 
 if TYPE_CHECKING:
     from ottla.security.acls import StandardAuthorizer
+    from ottla.server.access.refusals import RefusalLog
 
 Answer = Message | Awaitable[Message | Deferred[Any] | None] | Deferred[Any] | None
 """At once, from a coroutine, later through a `Deferred`, or never (acks=0)."""
@@ -253,6 +254,7 @@ class Handlers:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._bound: dict[int, Handler] = {}
+        self._refusals: RefusalLog | None = None
 
     def __getitem__(self, api_key: ApiKey) -> Handler:
         """The handler of a served API."""
@@ -269,5 +271,8 @@ class Handlers:
         """The handler behind the guard of its API; without a guard, nobody may use it."""
         from ottla.server.access.access import guarded  # big, and not needed where everybody may do everything
         from ottla.server.access.guards import GUARDS
+        from ottla.server.access.refusals import RefusalLog
 
-        return guarded(handler, GUARDS[api_key], authorizer, self._services.metadata)
+        if self._refusals is None:
+            self._refusals = RefusalLog(self._services.clock.monotonic)
+        return guarded(handler, GUARDS[api_key], authorizer, self._services.metadata, self._refusals)

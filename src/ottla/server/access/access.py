@@ -15,6 +15,7 @@ from ottla.protocol.api import ApiKey
 from ottla.protocol.schema import Message
 from ottla.security.acls import CLUSTER_NAME
 from ottla.security.authorization import Operation, ResourceType
+from ottla.server.access.refusals import RefusalLog
 from ottla.server.context import Deferred
 
 if TYPE_CHECKING:
@@ -32,16 +33,28 @@ Verdict = Message | Complete | None
 
 
 class Access(NamedTuple):
-    """What a client may do, by the rules of this moment."""
+    """What a client may do, by the rules of this moment. Refusals are logged, unless they are looked for quietly."""
 
     authorizer: "StandardAuthorizer"
     metadata: "MetadataView"
+    refusals: RefusalLog
     principal: str
     host: str
 
     def may(self, operation: Operation, kind: ResourceType, name: str) -> bool:
         """Whether the client may do this with a resource."""
-        return self.authorizer.allows(self.principal, self.host, operation, kind, name)
+        if self.authorizer.allows(self.principal, self.host, operation, kind, name):
+            return True
+        self.refusals.note(self.principal, self.host, operation, kind, name)
+        return False
+
+    def sees(self, kind: ResourceType, name: str) -> bool:
+        """Whether the client may describe a resource, which is left out of an answer otherwise; quietly."""
+        return self.authorizer.allows(self.principal, self.host, Operation.DESCRIBE, kind, name)
+
+    def has_cluster(self, operation: Operation) -> bool:
+        """As `may_cluster`, quietly: another right is enough, too."""
+        return self.authorizer.allows(self.principal, self.host, operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def may_cluster(self, operation: Operation) -> bool:
         """Whether the client may do this with the cluster."""
@@ -53,7 +66,7 @@ class Access(NamedTuple):
 
     def may_create(self, name: str) -> bool:
         """Whether the client may create a topic."""
-        return self.may_cluster(Operation.CREATE) or self.may_topic(Operation.CREATE, name)
+        return self.has_cluster(Operation.CREATE) or self.may_topic(Operation.CREATE, name)
 
     def may_group(self, operation: Operation, name: str) -> bool:
         """Whether the client may do this with a group."""
@@ -98,11 +111,17 @@ def names(items: Iterable[Any]) -> set[str]:
     return {item.name for item in items}
 
 
-def guarded(handler: "Handler", guard: Guard, authorizer: "StandardAuthorizer", metadata: "MetadataView") -> "Handler":
+def guarded(
+    handler: "Handler",
+    guard: Guard,
+    authorizer: "StandardAuthorizer",
+    metadata: "MetadataView",
+    refusals: RefusalLog,
+) -> "Handler":
     """The handler behind its guard."""
 
     def handle(request: Any, context: "RequestContext") -> "Answer":
-        access = Access(authorizer, metadata, context.principal, context.client_host)
+        access = Access(authorizer, metadata, refusals, context.principal, context.client_host)
         if _is_dear(access, request, context):
             return _handle_slowly(handler, guard, access, request, context)
         verdict = guard(access, request, context)

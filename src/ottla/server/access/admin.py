@@ -1,6 +1,7 @@
 """Guards of requests about topics, settings, transactions and the cluster."""
 
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ottla.cluster.image import INTERNAL_TOPICS
@@ -106,7 +107,7 @@ def metadata(access: Access, request: MetadataRequest, context: "RequestContext"
         request.topics = [
             MetadataRequestTopic(name=name)
             for name in access.metadata.image.topics
-            if access.may_topic(Operation.DESCRIBE, name)
+            if access.sees(ResourceType.TOPIC, name)
         ]
         if not request.topics and context.api_version < NULL_ASKS_FOR_ALL_SINCE:
             # An empty list would ask for all: ask for none by a name that is not one.
@@ -162,7 +163,7 @@ def _with_operations(
 
 
 def _cluster_operations(access: Access) -> int:
-    return access.operations(ResourceType.CLUSTER, CLUSTER_NAME) if access.may_cluster(Operation.DESCRIBE) else 0
+    return access.operations(ResourceType.CLUSTER, CLUSTER_NAME) if access.has_cluster(Operation.DESCRIBE) else 0
 
 
 def describe_topic_partitions(
@@ -172,7 +173,8 @@ def describe_topic_partitions(
     asks_for_all = not request.topics
     if asks_for_all:
         request.topics = [TopicRequest(name=name) for name in access.metadata.image.topics]
-    refused = take_out(request.topics, lambda topic: access.may_topic(Operation.DESCRIBE, topic.name))
+    may = access.sees if asks_for_all else partial(access.may, Operation.DESCRIBE)
+    refused = take_out(request.topics, lambda topic: may(ResourceType.TOPIC, topic.name))
     first = "" if request.cursor is None else request.cursor.topic_name
     answers = [
         DescribeTopicPartitionsResponseTopic(
@@ -214,7 +216,7 @@ def create_topics(access: Access, request: CreateTopicsRequest, context: "Reques
     def may(name: str) -> bool:
         return often[name] > 1 or access.may_topic(Operation.CREATE, name)
 
-    refused = [] if access.may_cluster(Operation.CREATE) else take_out(request.topics, lambda topic: may(topic.name))
+    refused = [] if access.has_cluster(Operation.CREATE) else take_out(request.topics, lambda topic: may(topic.name))
     answers = [
         CreatableTopicResult(name=topic.name, error_code=TOPIC_REFUSED, error_message="Authorization failed.")
         for topic in refused
@@ -233,7 +235,7 @@ def create_topics(access: Access, request: CreateTopicsRequest, context: "Reques
 
 def delete_topics(access: Access, request: DeleteTopicsRequest, context: "RequestContext") -> Verdict:
     """DELETE on the cluster or on each topic. Names of topics that the client may not describe are kept back."""
-    if access.may_cluster(Operation.DELETE):
+    if access.has_cluster(Operation.DELETE):
         return None
     refused: list[DeletableTopicResult] = []
 
@@ -247,7 +249,7 @@ def delete_topics(access: Access, request: DeleteTopicsRequest, context: "Reques
         name = access.name_of(state.name, state.topic_id)
         if name is None or (access.may_topic(Operation.DELETE, name)):
             return True
-        refuse(name if state.name is not None or access.may_topic(Operation.DESCRIBE, name) else None, state)
+        refuse(name if state.name is not None or access.sees(ResourceType.TOPIC, name) else None, state)
         return False
 
     if context.api_version >= TOPIC_IDS_SINCE:
@@ -375,7 +377,7 @@ def describe_transactions(access: Access, request: DescribeTransactionsRequest, 
 
     def complete(answer: DescribeTransactionsResponse) -> None:
         for state in answer.transaction_states:
-            state.topics = [topic for topic in state.topics if access.may_topic(Operation.DESCRIBE, topic.topic)]
+            state.topics = [topic for topic in state.topics if access.sees(ResourceType.TOPIC, topic.topic)]
         answer.transaction_states.extend(answers)
 
     return complete
@@ -388,7 +390,7 @@ def list_transactions(access: Access, request: Any, context: "RequestContext") -
         answer.transaction_states = [
             state
             for state in answer.transaction_states
-            if access.may(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, state.transactional_id)
+            if access.sees(ResourceType.TRANSACTIONAL_ID, state.transactional_id)
         ]
 
     return complete

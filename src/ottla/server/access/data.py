@@ -128,7 +128,7 @@ def list_offsets(access: Access, request: ListOffsetsRequest, context: "RequestC
 
 def offset_for_leader_epoch(access: Access, request: OffsetForLeaderEpochRequest, context: "RequestContext") -> Verdict:
     """DESCRIBE on each topic, or CLUSTER_ACTION."""
-    if access.may_cluster(Operation.CLUSTER_ACTION):
+    if access.has_cluster(Operation.CLUSTER_ACTION):
         return None
     refused = take_out(request.topics, lambda topic: access.may_topic(Operation.DESCRIBE, topic.topic))
     if not refused:
@@ -180,7 +180,7 @@ def init_producer_id(access: Access, request: Any, context: "RequestContext") ->
         if access.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
             return None
         return refusal(context, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    if access.may_cluster(Operation.IDEMPOTENT_WRITE) or access.may_any_topic(Operation.WRITE):
+    if access.may_any_topic(Operation.WRITE) or access.may_cluster(Operation.IDEMPOTENT_WRITE):
         return None
     return refusal(context, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 

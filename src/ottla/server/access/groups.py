@@ -192,7 +192,7 @@ def offset_fetch(access: Access, request: OffsetFetchRequest, context: "RequestC
 
 def _may_see(access: Access, topic: OffsetFetchResponseTopics) -> bool:
     name = access.name_of(topic.name, topic.topic_id)
-    return name is None or access.may_topic(Operation.DESCRIBE, name)
+    return name is None or access.sees(ResourceType.TOPIC, name)
 
 
 def _refused_topics(access: Access, group: OffsetFetchRequestGroup) -> list[OffsetFetchResponseTopics]:
@@ -232,7 +232,7 @@ def _offset_fetch_of_one(access: Access, request: OffsetFetchRequest, context: "
     answers = [_without_offsets(topic, TOPIC_REFUSED) for topic in refused]
 
     def complete(answer: OffsetFetchResponse) -> None:
-        answer.topics = [topic for topic in answer.topics if access.may_topic(Operation.DESCRIBE, topic.name)]
+        answer.topics = [topic for topic in answer.topics if access.sees(ResourceType.TOPIC, topic.name)]
         answer.topics.extend(answers)
 
     return complete
@@ -287,11 +287,11 @@ def _no_coordinator(key: str, code: ErrorCode) -> Coordinator:
 
 def list_groups(access: Access, request: Any, context: "RequestContext") -> Verdict:
     """DESCRIBE on the cluster; without it the groups on which the client has DESCRIBE are listed."""
-    if access.may_cluster(Operation.DESCRIBE):
+    if access.has_cluster(Operation.DESCRIBE):
         return None
 
     def complete(answer: ListGroupsResponse) -> None:
-        answer.groups = [group for group in answer.groups if access.may_group(Operation.DESCRIBE, group.group_id)]
+        answer.groups = [group for group in answer.groups if access.sees(ResourceType.GROUP, group.group_id)]
 
     return complete
 
@@ -431,7 +431,7 @@ def _describe(access: Access, request: Any, refused: Any, topics_of: Any) -> Ver
     def complete(answer: Any) -> None:
         shown = [
             group
-            if all(access.may_topic(Operation.DESCRIBE, name) for name in topics_of(group))
+            if all(access.sees(ResourceType.TOPIC, name) for name in topics_of(group))
             else refused(group.group_id, TOPIC_REFUSED, HIDDEN)
             for group in answer.groups
         ]
@@ -511,7 +511,7 @@ def describe_share_group_offsets(
 
     def complete(answer: DescribeShareGroupOffsetsResponse) -> None:
         for group in answer.groups:
-            group.topics = [topic for topic in group.topics if access.may_topic(Operation.DESCRIBE, topic.topic_name)]
+            group.topics = [topic for topic in group.topics if access.sees(ResourceType.TOPIC, topic.topic_name)]
             group.topics.extend(refused.get(group.group_id, ()))
         answer.groups.extend(answers)
 
