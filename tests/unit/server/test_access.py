@@ -92,6 +92,14 @@ def test_many_decisions_are_made_in_a_thread_and_nothing_overtakes_them(is_large
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("api_key", [ApiKey.SHARE_FETCH, ApiKey.FETCH, ApiKey.JOIN_GROUP])
+def test_a_large_request_with_one_decision_is_handled_at_once(api_key: ApiKey) -> None:
+    asked = context(api_key, is_large=True)
+    deferred: Deferred[Any] = Deferred()
+    assert behind(lambda *_: deferred, lambda *_: None)(SimpleNamespace(), asked) is deferred
+    assert asked.held == []
+
+
 def test_a_guard_that_fails_lets_nothing_through() -> None:
     def failing(*_: Any) -> None:
         raise RuntimeError("a defect")

@@ -95,6 +95,19 @@ ASK_FOR_ALL = frozenset(
 )
 """APIs whose answers may be about everything, however small their requests are."""
 
+FEW_DECISIONS = frozenset(
+    {
+        ApiKey.FETCH,
+        ApiKey.SHARE_FETCH,
+        ApiKey.SHARE_ACKNOWLEDGE,
+        ApiKey.JOIN_GROUP,
+        ApiKey.SYNC_GROUP,
+        ApiKey.LEAVE_GROUP,
+        ApiKey.WRITE_SHARE_GROUP_STATE,
+    }
+)
+"""APIs whose guards decide once, however large a request is; fetches decide partition by partition, in slices."""
+
 Guard = Callable[[Access, Any, "RequestContext"], Verdict]
 
 
@@ -138,8 +151,8 @@ def _is_dear(access: Access, request: Any, context: "RequestContext") -> bool:
     """Whether the guard may have thousands of decisions to make, which would hold the loop up."""
     if context.api_key is ApiKey.PRODUCE:
         return len(request.topic_data) > MANY
-    if context.api_key is ApiKey.FETCH:
-        return False  # it decides partition by partition, in slices
+    if context.api_key in FEW_DECISIONS:
+        return False
     return context.is_large or (context.api_key in ASK_FOR_ALL and len(access.metadata.image.topics) > MANY)
 
 
