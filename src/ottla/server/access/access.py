@@ -12,6 +12,7 @@ from uuid import UUID
 
 from ottla.ids import TopicId
 from ottla.protocol.api import ApiKey
+from ottla.protocol.primitives import NULL_UUID
 from ottla.protocol.schema import Message
 from ottla.security.acls import CLUSTER_NAME
 from ottla.security.authorization import Operation, ResourceType
@@ -81,8 +82,11 @@ class Access(NamedTuple):
         return self.authorizer.allowed_operations(self.principal, self.host, kind, name)
 
     def name_of(self, name: str | None, topic_id: UUID) -> str | None:
-        """The topic that a request names, or gives the id of; None for an unknown id, which handlers refuse."""
-        if name:
+        """The topic that a request gives the id of, or else names; None for an unknown id, which handlers refuse.
+
+        The id goes first, as in handlers: a request with both must not get one topic by the right to another.
+        """
+        if topic_id == NULL_UUID:
             return name
         topic = self.metadata.image.topics_by_id.get(TopicId(topic_id))
         return None if topic is None else topic.name
@@ -113,9 +117,12 @@ Guard = Callable[[Access, Any, "RequestContext"], Verdict]
 
 def take_out(items: MutableSequence[ItemT], may: Callable[[ItemT], bool]) -> list[ItemT]:
     """Leave the items that the client may have; returns the others."""
-    refused = [item for item in items if not may(item)]
+    allowed: list[ItemT] = []
+    refused: list[ItemT] = []
+    for item in items:
+        (allowed if may(item) else refused).append(item)
     if refused:
-        items[:] = [item for item in items if may(item)]
+        items[:] = allowed
     return refused
 
 

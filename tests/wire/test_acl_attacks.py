@@ -1,0 +1,118 @@
+"""Ways around access rules that were tried: names with the ids of other topics, requests for everything, floods."""
+
+import threading
+import time
+from collections.abc import Iterator
+from uuid import UUID, uuid4
+
+import pytest
+from tests.support.ottla_process import OttlaProcess
+from tests.support.raw_client import ClosedError, RawConnection, ask
+from tests.support.stories import batch
+from tests.wire.test_acls import DESCRIBE, GROUP, allow, guarded, make, rule
+
+from ottla.errors import ErrorCode
+from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ottla.protocol.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.protocol.messages.offset_fetch import OffsetFetchRequest
+from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest
+
+REFUSED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+LONGEST_DELAY_S = 0.25
+"""Beside a whole suite on two cores; the requests took seconds of one of them."""
+
+
+@pytest.fixture(scope="module")
+def guarded_topics() -> Iterator[tuple[str, dict[str, UUID]]]:
+    """A broker with the topics `open`, which alice may describe, and `secret`; where users log in, and the ids."""
+    with guarded() as (broker, address):
+        make(address, "open", "secret")
+        allow(address, rule("alice", DESCRIBE, "open"), rule("alice", DESCRIBE, "g", GROUP))
+        yield address, ids_of(broker)
+
+
+def ids_of(broker: OttlaProcess) -> dict[str, UUID]:
+    return {topic.name: topic.topic_id for topic in ask(broker.bootstrap, MetadataRequest(topics=None), 12).topics}
+
+
+def logged_in(address: str, user: str) -> RawConnection:
+    connection = RawConnection(address)
+    connection.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    answer = connection.ask(SaslAuthenticateRequest(auth_bytes=f"\0{user}\0{user}".encode()), 2)
+    assert answer.error_code == 0
+    return connection
+
+
+def test_the_right_to_one_topic_gives_nothing_by_the_id_of_another(
+    guarded_topics: tuple[str, dict[str, UUID]],
+) -> None:
+    address, ids = guarded_topics
+    with logged_in(address, "alice") as alice:
+        for version in (12, 13):
+            both = MetadataRequestTopic(name="open", topic_id=ids["secret"])
+            (answer,) = alice.ask(MetadataRequest(topics=[both]), version).topics
+            assert (answer.error_code, answer.name, answer.partitions) == (REFUSED, None, [])
+            (unknown,) = alice.ask(
+                MetadataRequest(topics=[MetadataRequestTopic(name="open", topic_id=uuid4())]), version
+            ).topics
+            assert (unknown.error_code, unknown.name) == (ErrorCode.UNKNOWN_TOPIC_ID, None)
+        states = [
+            DeleteTopicState(name="open", topic_id=ids["secret"]),
+            DeleteTopicState(name=None, topic_id=ids["secret"]),
+        ]
+        deleted = alice.ask(DeleteTopicsRequest(topics=states, timeout_ms=1000), 6).responses
+        assert {answer.error_code for answer in deleted} == {REFUSED}
+        assert deleted[1].name is None
+
+
+@pytest.mark.parametrize("version", [0, 1, 4, 9, 12, 13])
+def test_a_request_for_everything_gets_what_its_sender_may_describe(
+    guarded_topics: tuple[str, dict[str, UUID]], version: int
+) -> None:
+    address, _ = guarded_topics
+    everything = MetadataRequest(topics=None if version else [])
+    with logged_in(address, "alice") as alice, logged_in(address, "bob") as bob:
+        assert [topic.name for topic in alice.ask(everything, version).topics] == ["open"]
+        assert bob.ask(everything, version).topics == []
+        for cursor in (None, Cursor(topic_name="secret", partition_index=0)):
+            assert bob.ask(DescribeTopicPartitionsRequest(topics=[], cursor=cursor), 0).topics == []
+        assert bob.ask(OffsetFetchRequest(group_id="g", topics=None), 7).error_code == (
+            ErrorCode.GROUP_AUTHORIZATION_FAILED
+        )
+
+
+def test_records_without_a_right_and_without_an_answer_close_the_connection(
+    guarded_topics: tuple[str, dict[str, UUID]],
+) -> None:
+    address, _ = guarded_topics
+    records = [TopicProduceData(name="secret", partition_data=[PartitionProduceData(index=0, records=batch(b"x"))])]
+    with logged_in(address, "bob") as bob, pytest.raises(ClosedError):
+        bob.ask(ProduceRequest(acks=0, timeout_ms=100, topic_data=records), 9)
+
+
+def test_a_hundred_thousand_decisions_delay_nobody_else(guarded_topics: tuple[str, dict[str, UUID]]) -> None:
+    address, _ = guarded_topics
+    longest, over = [0.0], threading.Event()
+
+    def look() -> None:
+        with logged_in(address, "alice") as alice:
+            while not over.is_set():
+                began = time.monotonic()
+                alice.ask(MetadataRequest(topics=[]), 4)
+                longest[0] = max(longest[0], time.monotonic() - began)
+
+    bystander = threading.Thread(target=look)
+    bystander.start()
+    try:
+        topics = [MetadataRequestTopic(name=f"t{number}") for number in range(100_000)]
+        with logged_in(address, "bob") as bob:
+            answer = bob.ask(MetadataRequest(topics=topics, allow_auto_topic_creation=False), 4)
+        assert {topic.error_code for topic in answer.topics} == {REFUSED}
+        assert len(answer.topics) == len(topics)
+    finally:
+        over.set()
+        bystander.join()
+    assert longest[0] < LONGEST_DELAY_S
