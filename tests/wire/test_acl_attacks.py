@@ -13,6 +13,7 @@ from tests.wire.test_acls import DESCRIBE, GROUP, allow, guarded, make, rule
 
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ottla.protocol.messages.describe_group_history import DescribeGroupHistoryRequest
 from ottla.protocol.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.messages.offset_fetch import OffsetFetchRequest
@@ -82,6 +83,16 @@ def test_a_request_for_everything_gets_what_its_sender_may_describe(
         assert bob.ask(OffsetFetchRequest(group_id="g", topics=None), 7).error_code == (
             ErrorCode.GROUP_AUTHORIZATION_FAILED
         )
+
+
+def test_the_history_of_a_group_needs_the_right_to_the_group(guarded_topics: tuple[str, dict[str, UUID]]) -> None:
+    address, _ = guarded_topics
+    asked = DescribeGroupHistoryRequest(group_ids=["g", "other"])
+    with logged_in(address, "alice") as alice:
+        codes = {group.group_id: group.error_code for group in alice.ask(asked, 0).groups}
+    refused = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    assert codes.pop("g") != refused
+    assert codes == {"other": refused}
 
 
 def test_records_without_a_right_and_without_an_answer_close_the_connection(

@@ -240,7 +240,7 @@ CLUSTER_ROUTES: Final[dict[ApiKey, Route]] = {
 OWN_ROUTES: Final[dict[ApiKey, Route]] = {
     route.api_key: route
     for route in (
-        Route(ApiKey.DESCRIBE_GROUP_HISTORY, 0, 0, (DESCRIBE_GROUP,)),
+        Route(ApiKey.DESCRIBE_GROUP_HISTORY, 0, 0, (DESCRIBE_GROUP, DESCRIBE_TOPIC)),
         Route(ApiKey.DESCRIBE_TELEMETRY, 0, 0, (DESCRIBE_CLUSTER,)),
     )
 }

@@ -17,6 +17,11 @@ from ottla.protocol.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsResponse,
     DeleteShareGroupOffsetsResponseTopic,
 )
+from ottla.protocol.messages.describe_group_history import (
+    DescribeGroupHistoryRequest,
+    DescribeGroupHistoryResponse,
+    GroupHistory,
+)
 from ottla.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from ottla.protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
@@ -325,6 +330,23 @@ def _limit_operations(access: Access, groups: Iterable[Any], *, asked: bool) -> 
     for group in groups:
         if group.error_code == ErrorCode.NONE:
             group.authorized_operations = access.operations(ResourceType.GROUP, group.group_id)
+
+
+def describe_group_history(access: Access, request: DescribeGroupHistoryRequest, context: "RequestContext") -> Verdict:
+    """DESCRIBE on each group."""
+    refused = take_out(request.group_ids, lambda group: access.may_group(Operation.DESCRIBE, group))
+    answers = [
+        GroupHistory(error_code=GROUP_REFUSED, error_message=MESSAGES[GROUP_REFUSED], group_id=group, rebalances=[])
+        for group in refused
+    ]
+
+    def complete(answer: DescribeGroupHistoryResponse) -> None:
+        for group in answer.groups:
+            for rebalance in group.rebalances:
+                rebalance.moves = [move for move in rebalance.moves if access.sees(ResourceType.TOPIC, move.topic)]
+        answer.groups.extend(answers)
+
+    return complete
 
 
 def delete_groups(access: Access, request: DeleteGroupsRequest, context: "RequestContext") -> Verdict:

@@ -97,6 +97,6 @@ GUARDS: Final[Mapping[ApiKey, Guard]] = {
     ApiKey.CONTROLLED_SHUTDOWN: BROKERS_ONLY,
     ApiKey.ALTER_PARTITION: BROKERS_ONLY,
     ApiKey.ALLOCATE_PRODUCER_IDS: BROKERS_ONLY,
-    ApiKey.DESCRIBE_GROUP_HISTORY: group(DESCRIBE),
+    ApiKey.DESCRIBE_GROUP_HISTORY: groups.describe_group_history,
     ApiKey.DESCRIBE_TELEMETRY: cluster(DESCRIBE),
 }
