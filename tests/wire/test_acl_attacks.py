@@ -15,6 +15,11 @@ from ottla.errors import ErrorCode
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla.protocol.messages.describe_group_history import DescribeGroupHistoryRequest
 from ottla.protocol.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest
+from ottla.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.messages.offset_fetch import OffsetFetchRequest
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -127,3 +132,15 @@ def test_twenty_thousand_decisions_delay_nobody_else(guarded_topics: tuple[str, 
         over.set()
         bystander.join()
     assert longest[0] < LONGEST_DELAY_S
+
+
+def test_the_right_to_change_settings_makes_nobody_a_super_user(guarded_topics: tuple[str, dict[str, UUID]]) -> None:
+    address, _ = guarded_topics
+    change = AlterableConfig(name="super.users", config_operation=0, value="User:alice")
+    for broker in ("1", ""):
+        resource = AlterConfigsResource(resource_type=4, resource_name=broker, configs=[change])
+        request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+        with logged_in(address, "admin") as admin:
+            (answer,) = admin.ask(request, 1).responses
+        assert answer.error_code == ErrorCode.INVALID_REQUEST
+        assert "super.users is read when the broker starts" in answer.error_message

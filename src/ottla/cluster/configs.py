@@ -194,14 +194,14 @@ def _check_broker_values(
     known: Mapping[str, Setting],
 ) -> None:
     is_default = name == CLUSTER_DEFAULT
-    guarding = sorted(AUTHORIZER_SETTINGS & after.keys())
-    if guarding:  # or the right to change settings would be the right to do everything
-        raise InvalidRequest(f"{guarding[0]} is read when the broker starts: change it in server.properties")
     before = image.config(ResourceType.BROKER, name)
     same = [key for key, text in after.items() if before.get(key) == text]
     problem = problem_with_names(after, known, cluster_default=is_default, unchanged=same)
     if problem is not None:
         raise InvalidRequest(problem)
+    guarding = sorted((AUTHORIZER_SETTINGS & after.keys()) - set(same))
+    if guarding:  # or the right to change settings would be the right to do everything
+        raise InvalidRequest(f"{guarding[0]} is read when the broker starts: change it in server.properties")
     hidden: list[str] = []
     try:
         values = static.resolve(after)
