@@ -29,6 +29,7 @@ from tests.support.stories import batch
 
 from ottla.errors import ErrorCode
 from ottla.protocol.api import ApiKey, request_class
+from ottla.protocol.messages.describe_groups import DescribeGroupsRequest
 from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
@@ -39,6 +40,11 @@ from ottla.security.authorization import Permission
 from ottla.server.routing import ROUTES
 
 TOPIC: Final = "guarded"
+NOT_READY: Final = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+}
 REFUSED: Final = {code for code in ErrorCode if code.name.endswith("_AUTHORIZATION_FAILED")}
 NAMES: Final = {
     "TOPIC": TOPIC,
@@ -164,7 +170,7 @@ class Guarded(NamedTuple):
         """The authorization errors in the answer to a user; `closed` if there is none."""
         request = filled(request_class(asked.api_key), asked.version, self.topic_id)
         if getattr(request, "group_id", None):
-            request.group_id += f"-{asked.api_key.name}-{asked.version}"
+            request.group_id = group_of(asked)
         with RawConnection(self.outside, timeout_s=20) as connection:
             handshake = connection.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
             assert handshake.error_code == 0
@@ -175,6 +181,11 @@ class Guarded(NamedTuple):
             except ClosedError:
                 return {"closed"}
         return {code.name for code in errors_in(answer) & REFUSED}
+
+
+def group_of(asked: Asked) -> str:
+    """The group that an API names, where a request has one group: what one API leaves behind, no other finds."""
+    return f"{NAMES['GROUP']}-{asked.api_key.name}-{asked.version}"
 
 
 def users() -> list[str]:
@@ -195,7 +206,7 @@ def name_of(right: Permission) -> str:
 
 
 def pattern_of(kind: str) -> ResourcePatternType:
-    """Each API has a group of its own: what one of them leaves behind is not what another finds."""
+    """The rules for groups hold for those of all APIs."""
     return ResourcePatternType.PREFIXED if kind == "GROUP" else ResourcePatternType.LITERAL
 
 
@@ -264,6 +275,9 @@ def prepare(inside: str, outside: str) -> Guarded:
     with RawConnection(inside) as connection:
         find = FindCoordinatorRequest(key_type=0, coordinator_keys=[NAMES["GROUP"]])
         eventually(lambda: connection.ask(find, 6).coordinators[0].error_code == 0, timeout_s=30)
+        # A partition of groups that is still being loaded answers so, before rights to topics are looked up.
+        describe = DescribeGroupsRequest(groups=[NAMES["GROUP"], *map(group_of, asked())])
+        eventually(lambda: not errors_in(connection.ask(describe, 6)) & NOT_READY, timeout_s=30)
         topics = connection.ask(MetadataRequest(topics=None), 12).topics
     topic_id = next(topic.topic_id for topic in topics if topic.name == TOPIC)
     assert topic_id != NULL_UUID
