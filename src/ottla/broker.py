@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from ottla.client.sockets import Connect
     from ottla.metadata.acls import Acls
     from ottla.metadata.delegation_tokens import DelegationTokens
+    from ottla.server.audit.audit_log import AuditLog
     from ottla.server.membership import Join
 
 log = logging.getLogger("ottla")
@@ -249,6 +250,7 @@ class Broker:
         stack.push_async_callback(transactional_queue.close)
         acls = await self._open_acls(metadata, stack)
         tokens = await self._open_tokens(metadata, stack)
+        audit = await self._open_audit(stack)
         services = Services(
             config=config,
             clock=clock,
@@ -278,6 +280,7 @@ class Broker:
             telemetry=telemetry,
             slices=slices,
             acls=acls,
+            audit=audit,
             tokens=tokens,
             cluster=membership,
         )
@@ -285,7 +288,7 @@ class Broker:
         stack.push_async_callback(dispatcher.close)
         follow_settings(limits, metadata, loop)
         stack.callback(listeners.close)
-        listeners.start(metadata, dispatcher, disconnected, load_for=cold_fetches.load_for, tokens=tokens)
+        listeners.start(metadata, dispatcher, disconnected, load_for=cold_fetches.load_for, tokens=tokens, audit=audit)
         if membership is not None:
             stack.push_async_callback(membership.leave)
         timeout_s = DRAIN_S if membership is None else DRAIN_IN_CLUSTER_S
@@ -320,6 +323,17 @@ class Broker:
         stack.push_async_callback(acls.close)
         await acls.open()
         return acls
+
+    async def _open_audit(self, stack: AsyncExitStack) -> "AuditLog | None":
+        """The audit log; None where none is configured."""
+        if not self.config.ottla_audit_file:
+            return None
+        from ottla.server.audit.audit_log import open_audit_log  # only a broker with one pays for it
+
+        audit = await open_audit_log(self.config, self._platform.fs, self._platform.clock, self._give_up)
+        if audit is not None:
+            stack.push_async_callback(audit.close)
+        return audit
 
     def _connect(self, listeners: Listeners) -> "Connect":
         """How this broker connects to others: as their listener between brokers asks for."""

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from uuid import UUID, uuid4
 
 import pytest
+from tests.support.guarded_broker import DESCRIBE, GROUP, allow, guarded, make, rule
 from tests.support.ottla_process import OttlaProcess
 from tests.support.raw_client import ClosedError, RawConnection, ask
 from tests.support.stories import batch
-from tests.wire.test_acls import DESCRIBE, GROUP, allow, guarded, make, rule
 
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState

@@ -1,123 +1,39 @@
 """A broker with an authorizer: the rights of users, rules that change while it runs, kills, other people's clients."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    NewTopic,
-    ResourcePatternType,
-    ResourceType,
-)
+from confluent_kafka.admin import AdminClient, ResourcePatternType, ResourceType
 from kafka.admin import ACL, ACLFilter, ACLOperation, ACLPermissionType, KafkaAdminClient, ResourcePattern
 from kafka.admin import ACLResourcePatternType as PatternType
 from kafka.admin import ResourceType as Kind
 from tests.support.eventually import eventually
+from tests.support.guarded_broker import (
+    ALL,
+    DESCRIBE,
+    EVERY,
+    GROUP,
+    READ,
+    WRITE,
+    allow,
+    client,
+    guarded,
+    make,
+    only,
+    produced,
+    rule,
+)
 from tests.support.ottla_process import OttlaProcess
-from tests.support.probe import free_port
 from tests.support.raw_client import ask
 
 from ottla.protocol.messages.describe_acls import DescribeAclsRequest
-
-USERS = ("alice", "bob", "admin")
-TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
-READ, WRITE, DESCRIBE, ALL = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE, AclOperation.ALL
-ALLOW, DENY = AclPermissionType.ALLOW, AclPermissionType.DENY
-ANYTHING: Any = None
-EVERY = AclBindingFilter(
-    ResourceType.ANY, ANYTHING, ResourcePatternType.ANY, ANYTHING, ANYTHING, AclOperation.ANY, AclPermissionType.ANY
-)
-
-
-@contextmanager
-def guarded(**more: str) -> Iterator[tuple[OttlaProcess, str]]:
-    """A broker with users, of whom admin may do everything, and the address where they log in."""
-    broker = OttlaProcess()
-    address = f"127.0.0.1:{free_port()}"
-    logins = " ".join(f'user_{user}="{user}"' for user in USERS)
-    broker.properties.update(
-        {
-            "listeners": f"PLAINTEXT://{broker.bootstrap},OUTSIDE://{address}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,OUTSIDE:SASL_PLAINTEXT",
-            "sasl.enabled.mechanisms": "PLAIN",
-            "listener.name.outside.plain.sasl.jaas.config": (
-                f"org.apache.kafka.common.security.plain.PlainLoginModule required {logins};"
-            ),
-            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-            "super.users": "User:admin;User:ANONYMOUS",
-            **more,
-        }
-    )
-    with broker:
-        yield broker, address
 
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[tuple[OttlaProcess, str]]:
     with guarded() as started:
         yield started
-
-
-def client(address: str, user: str, **more: Any) -> dict[str, Any]:
-    return {
-        "bootstrap.servers": address,
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": user,
-        "sasl.password": user,
-        **more,
-    }
-
-
-def allow(address: str, *bindings: AclBinding) -> None:
-    admin = AdminClient(client(address, "admin"))
-    for created in admin.create_acls(list(bindings)).values():
-        created.result(10)
-
-
-def rule(
-    user: str,
-    operation: AclOperation,
-    name: str,
-    kind: ResourceType = TOPIC,
-    pattern: ResourcePatternType = ResourcePatternType.LITERAL,
-    permission: AclPermissionType = ALLOW,
-) -> AclBinding:
-    return AclBinding(kind, name, pattern, f"User:{user}", "*", operation, permission)
-
-
-def only(binding: AclBinding) -> AclBindingFilter:
-    return AclBindingFilter(
-        binding.restype,
-        binding.name,
-        binding.resource_pattern_type,
-        binding.principal,
-        binding.host,
-        binding.operation,
-        binding.permission_type,
-    )
-
-
-def make(address: str, *topics: str) -> None:
-    admin = AdminClient(client(address, "admin"))
-    for made in admin.create_topics([NewTopic(topic, 1, 1) for topic in topics]).values():
-        made.result(10)
-
-
-def produced(address: str, user: str, topic: str, value: bytes = b"x") -> KafkaError | None:
-    """Send a record; the error with which it fails."""
-    outcomes: list[KafkaError | None] = []
-    producer = Producer(client(address, user, **{"message.timeout.ms": 5000}))
-    producer.produce(topic, value, on_delivery=lambda error, _: outcomes.append(error))
-    producer.flush(10)
-    return outcomes[0]
 
 
 def consumed(address: str, user: str, topic: str, group: str, count: int) -> list[bytes]:

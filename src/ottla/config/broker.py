@@ -147,6 +147,12 @@ class BrokerConfig:
     delegation_token_expiry_time_ms: int
     delegation_token_expiry_check_interval_ms: int
     initial_scram_users: str | None
+    ottla_audit_file: str | None
+    ottla_audit_events: tuple[str, ...]
+    ottla_audit_max_file_bytes: int
+    ottla_audit_max_files: int
+    ottla_audit_max_events_per_second: int
+    ottla_audit_on_failure: str
     sasl_oauthbearer_jwks_endpoint_url: str | None
     sasl_oauthbearer_jwks_endpoint_refresh_ms: int
     sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: int

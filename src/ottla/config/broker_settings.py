@@ -5,6 +5,7 @@ Names, types, defaults and limits are Kafka 4.3's except where a setting's text 
 
 from typing import Final
 
+from ottla.config.broker_audit_settings import AUDIT
 from ottla.config.broker_cluster_settings import CLUSTER
 from ottla.config.broker_group_settings import CONSUMER_GROUPS, GROUPS, SHARE_GROUPS, STREAMS_GROUPS
 from ottla.config.broker_sasl_settings import DELEGATION_TOKENS, INITIAL_USERS, SASL
@@ -437,6 +438,7 @@ BROKER_SETTINGS: Final[dict[str, Setting]] = {
         *SASL,
         *DELEGATION_TOKENS,
         INITIAL_USERS,
+        *AUDIT,
         *_DIRECTORIES,
         *_POLICIES,
         *_TELEMETRY,

@@ -38,6 +38,8 @@ class Exchange(Protocol):
 
     user: str | None
     """The name that the client has proved; None before."""
+    claimed: str | None
+    """The user that it claims to be, if there is one of this name: passwords are typed into the wrong field, too."""
     is_by_token: bool
     """Whether that was a delegation token."""
     lifetime_ms: int | None
@@ -51,10 +53,14 @@ class Exchange(Protocol):
 class PlainExchange:
     """User name and password in one token."""
 
-    def __init__(self, is_right: Callable[[str, str], bool]) -> None:
-        """`is_right(user, password)` decides."""
+    def __init__(
+        self, is_right: Callable[[str, str], bool], is_user: Callable[[str], bool] = lambda user: False
+    ) -> None:
+        """`is_right(user, password)` decides; `is_user` knows the names."""
         self._is_right = is_right
+        self._is_user = is_user
         self.user: str | None = None
+        self.claimed: str | None = None
         self.lifetime_ms: int | None = None
         self.is_by_token = False
 
@@ -69,6 +75,8 @@ class PlainExchange:
         authorization_id, user, password = parts
         if not user:
             raise AuthenticationRefused("Authentication failed: username not specified")
+        if self._is_user(user):
+            self.claimed = user
         if not password:
             raise AuthenticationRefused("Authentication failed: password not specified")
         if not self._is_right(user, password):
@@ -166,7 +174,7 @@ class ScramExchange:
         self._algorithm = SCRAM_HASHES[mechanism]
         self._find = find
         self._nonce = nonce
-        self._claimed = ""
+        self.claimed: str | None = None
         self._credential: ScramCredential | None = None
         self._signed = ""
         self._is_first = True
@@ -202,7 +210,7 @@ class ScramExchange:
             self.is_by_token = True
         if stored is None:
             raise AuthenticationRefused("Authentication failed: Invalid user credentials")
-        self._claimed, self._credential = claimed, stored
+        self.claimed, self._credential = claimed, stored
         self._nonce = nonce + self._nonce
         server_first = f"r={self._nonce},s={b64encode(stored.salt).decode()},i={stored.iterations}"
         self._signed = f"{bare},{server_first}"
@@ -227,7 +235,7 @@ class ScramExchange:
             hashlib.new(self._algorithm, client_key).digest(), stored.stored_key
         ):
             raise AuthenticationRefused("Authentication failed: Invalid user credentials")
-        self.user = self._claimed
+        self.user = self.claimed
         return b"v=" + b64encode(hmac.digest(stored.server_key, signed, self._algorithm))
 
 
@@ -259,6 +267,7 @@ class BearerExchange:
         self._accept = accept
         self._refused: AuthenticationRefused | None = None
         self.user: str | None = None
+        self.claimed: str | None = None
         self.lifetime_ms: int | None = None
         self.is_by_token = False
 

@@ -106,7 +106,8 @@ class ListenerMechanisms:
     def exchange(self, mechanism: str) -> Exchange:
         """Begin an exchange by an enabled mechanism."""
         if mechanism == "PLAIN":
-            return PlainExchange(is_one_of(self.settings.plain_users))
+            users = self.settings.plain_users
+            return PlainExchange(is_one_of(users), users.__contains__)
         if mechanism == "OAUTHBEARER":
             return BearerExchange(self._accept_token)
         return ScramExchange(
@@ -174,11 +175,12 @@ class Authentication:
         "_exchange",
         "_expires_at",
         "_lifetime_ms",
-        "_mechanism",
         "_mechanisms",
         "_now",
         "_requests",
+        "claimed",
         "is_by_token",
+        "mechanism",
         "principal",
         "takes_tokens",
     )
@@ -188,7 +190,10 @@ class Authentication:
         self._mechanisms = mechanisms
         self._now = now
         self._exchange: Exchange | None = None
-        self._mechanism = ""
+        self.mechanism = ""
+        """The one that the client has chosen last."""
+        self.claimed: str | None = None
+        """The user that a refused client claims to be, if there is such a user."""
         self._requests = 0
         self._expires_at: float | None = None
         self._lifetime_ms: int | None = None
@@ -218,7 +223,7 @@ class Authentication:
             raise ApiError(ErrorCode.ILLEGAL_SASL_STATE, "an authentication is under way")
         if mechanism not in self.enabled:
             raise ApiError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"mechanism {mechanism!r} is not enabled")
-        self._mechanism = mechanism
+        self.mechanism = mechanism
         self._exchange = self._mechanisms.exchange(mechanism)
         self.takes_tokens = bare_tokens
 
@@ -229,7 +234,7 @@ class Authentication:
 
     def missing(self, token: bytes) -> Awaitable[None] | None:
         """What has to be waited for before `respond` can judge a token; None for nothing."""
-        return None if self._exchange is None else self._mechanisms.missing(self._mechanism, token)
+        return None if self._exchange is None else self._mechanisms.missing(self.mechanism, token)
 
     def respond(self, token: bytes) -> bytes:
         """The challenge that answers a token.
@@ -246,11 +251,12 @@ class Authentication:
             challenge = exchange.respond(token)
         except AuthenticationRefused as refused:
             self._exchange = None
+            self.claimed = None if exchange.claimed is None else f"User:{exchange.claimed}"
             text = str(refused)
-            if self._mechanism.startswith("SCRAM"):
+            if self.mechanism.startswith("SCRAM"):
                 when = "authentication" if self.principal is None else "re-authentication"
                 text = f"Authentication failed during {when} due to invalid credentials with SASL mechanism "
-                text += self._mechanism
+                text += self.mechanism
             raise ApiError(ErrorCode.SASL_AUTHENTICATION_FAILED, text) from refused
         if exchange.user is not None:
             self._complete(f"User:{exchange.user}", exchange.lifetime_ms)
@@ -266,10 +272,15 @@ class Authentication:
                 f"Cannot change principals during re-authentication from {self.principal}: {principal}",
             )
         self.principal = principal
-        limit_ms = self._mechanisms.settings.reauthentication_ms.get(self._mechanism, 0)
+        limit_ms = self._mechanisms.settings.reauthentication_ms.get(self.mechanism, 0)
         limits = [limit for limit in (limit_ms if limit_ms > 0 else None, proof_lifetime_ms) if limit is not None]
         self._lifetime_ms = min(limits, default=None)
         self._expires_at = None if self._lifetime_ms is None else self._now() + self._lifetime_ms / 1000
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether a name has been proved, and no further exchange is under way."""
+        return self.principal is not None and self._exchange is None
 
     @property
     def session_lifetime_ms(self) -> int:

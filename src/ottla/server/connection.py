@@ -64,6 +64,7 @@ class Connection:
         "_framer",
         "_gives_way",
         "_handle_frame",
+        "_handshaken",
         "_held_bytes",
         "_holds",
         "_is_loaded",
@@ -107,11 +108,13 @@ class Connection:
         load: Load | None = None,
         spared: bool = False,
         authentication: "Authentication | None" = None,
+        handshaken: "Callable[[Connection, str | None], None] | None" = None,
         closed: "Callable[[Connection], None]",
     ) -> None:
         """`load` brings a part of a file into memory, in a thread, for a client that was slow to take it; without it,
         the loop waits for the disk. A `spared` connection is counted in `memory`, and never waits for it. With an
-        `authentication`, only small requests are taken until `authenticated` is called."""
+        `authentication`, only small requests are taken until `authenticated` is called. `handshaken` is called when the
+        transport is ready, or with the reason why it will not be."""
         self._transport = transport
         self._loop = loop
         self._handle_frame = handle_frame
@@ -150,11 +153,19 @@ class Connection:
         self._gives_way = False  # of one turn of the loop it has had enough
         self._consuming = False  # frames that came together are being handled
         self._sending_soon = False
-        transport.begin(self._start_reading, self._refuse)
+        self._handshaken = handshaken
+        transport.begin(self._start_reading if handshaken is None else self._begin, self._refuse)
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
+    def _begin(self) -> None:
+        if self._handshaken is not None:
+            self._handshaken(self, None)
+        self._start_reading()
+
     def _refuse(self, reason: str) -> None:
+        if self._handshaken is not None:
+            self._handshaken(self, reason)
         log.info("closing %s at listener %s: %s", self.describe(), self.listener, reason)
         self.close()
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ottla.replication.alter_log_dirs import AlterLogDirs
     from ottla.replication.manager import ReplicaManager
     from ottla.server.access.access import Access
+    from ottla.server.audit.audit_log import AuditLog
     from ottla.server.authentication import Authentication
     from ottla.server.cold_fetches import ColdFetches
     from ottla.server.fetch_sessions import FetchSessionCache
@@ -147,6 +148,8 @@ class Services:
     slices: "Slices"
     acls: "Acls | None" = None
     """The rules of the cluster; None without an authorizer."""
+    audit: "AuditLog | None" = None
+    """Where logins, refusals and changes are noted; None without `ottla.audit.file`."""
     tokens: "DelegationTokens | None" = None
     """With which clients can log in, where there is a `delegation.token.secret.key`."""
     cluster: "Membership | None" = None

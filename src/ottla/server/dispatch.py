@@ -113,12 +113,17 @@ class Dispatcher:
         self, authentication: "Authentication", frame: memoryview, connection: Connection, slot: ReplySlot
     ) -> None:
         """After version 0 of SaslHandshake. A refusal has no place in the answer: it closes the connection."""
+        audit = self._services.audit
         try:
             challenge = authentication.respond(bytes(frame))
         except ApiError as refused:
+            if audit is not None:
+                audit.not_authenticated(connection, authentication.claimed, authentication.mechanism, str(refused))
             raise BadFrame(str(refused)) from refused
         if authentication.principal is not None:
             connection.authenticated()
+            if audit is not None and authentication.is_complete:
+                audit.authenticated(connection, authentication.principal, authentication.mechanism)
         slot.fill((len(challenge).to_bytes(4, "big") + challenge,))
 
     def _decode_now(self, api_key: ApiKey, frame: memoryview, version: int, body: int) -> Message | None:

@@ -9,12 +9,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from ottla.security.principals import ANONYMOUS
 from ottla.server.connection import Connection, Endpoints, FrameHandler, Load
 from ottla.server.framer import SCRATCH_BYTES
 from ottla.server.transport import PlainTransport, Transport
 
 if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
+    from ottla.server.audit.audit_log import AuditLog
     from ottla.server.authentication import Authentication
     from ottla.server.connection_limits import ConnectionLimits
     from ottla.server.memory import MemoryBudget
@@ -104,6 +106,7 @@ class Listener:
         self._memory = memory
         self._load_for: LoadFor | None = None
         self._authentication: Callable[[], Authentication] | None = None
+        self._audit: AuditLog | None = None
         self._spared = False
         self.follow(config)
         self._idle_limit_seconds = config.connections_max_idle_ms / 1000
@@ -137,11 +140,13 @@ class Listener:
         *,
         load_for: LoadFor | None = None,
         authentication: "Callable[[], Authentication] | None" = None,
+        audit: "AuditLog | None" = None,
     ) -> None:
         """Accept from now on, hand every frame to `handle_frame`, and report the id of each connection that is closed
         to `disconnected`. `load_for` gives the `load` of a `Connection` with this id, `authentication` makes its way to
-        a user name."""
+        a user name; `audit` notes the names that certificates prove, and refused handshakes."""
         self._authentication = authentication
+        self._audit = audit
         self._handle_frame = handle_frame
         self._disconnected = disconnected
         self._load_for = load_for
@@ -199,6 +204,7 @@ class Listener:
                     load=None if self._load_for is None else self._load_for(connection_id),
                     spared=self._spared,
                     authentication=None if self._authentication is None else self._authentication(),
+                    handshaken=None if self._audit is None else self._note_handshake,
                     closed=self._forget,
                 )
             except OSError:
@@ -213,7 +219,17 @@ class Listener:
         authentication = connection.authentication
         if not connection.closed and authentication is not None and authentication.principal is None:
             log.info("closing %s: it has not authenticated in time", connection.describe())
+            if self._audit is not None:
+                reason = "it has not authenticated in time"
+                self._audit.not_authenticated(connection, None, authentication.mechanism, reason)
             connection.close()
+
+    def _note_handshake(self, connection: Connection, problem: str | None) -> None:
+        assert self._audit is not None
+        if problem is not None:
+            self._audit.not_authenticated(connection, None, "TLS", problem)
+        elif connection.authentication is None and connection.principal != ANONYMOUS:
+            self._audit.authenticated(connection, connection.principal, "TLS")
 
     def _pause_accepting(self, listening: socket.socket, wait_s: float | None) -> None:
         """For a while or, with None, until other connections are closed; new ones wait in the system's queue."""

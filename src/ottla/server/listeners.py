@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ottla.config.broker import Listener as Address
     from ottla.metadata.delegation_tokens import DelegationTokens
     from ottla.metadata.view import MetadataView
+    from ottla.server.audit.audit_log import AuditLog
     from ottla.server.authentication import Authentication
     from ottla.server.certificates import Certificates
     from ottla.server.connection import FrameHandler
@@ -114,13 +115,14 @@ class Listeners:
         *,
         load_for: LoadFor | None = None,
         tokens: "DelegationTokens | None" = None,
+        audit: "AuditLog | None" = None,
     ) -> None:
         """Accept connections, as `Listener.start`, and follow changes of `listeners` from now on. `tokens`: with which
         clients can log in, too."""
 
         def begin(listener: Listener) -> None:
             authentication = self._authentication(metadata, listener.name, tokens)
-            listener.start(handle_frame, disconnected, load_for=load_for, authentication=authentication)
+            listener.start(handle_frame, disconnected, load_for=load_for, authentication=authentication, audit=audit)
 
         def changed(*_: object) -> None:
             if self._certificates is not None:

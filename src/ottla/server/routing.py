@@ -21,6 +21,7 @@ from ottla.server.context import Deferred, RequestContext, Services
 if TYPE_CHECKING:
     from ottla.security.acls import StandardAuthorizer
     from ottla.server.access.refusals import RefusalLog
+    from ottla.server.audit.audit_log import AuditLog
 
 Answer = Message | Awaitable[Message | Deferred[Any] | None] | Deferred[Any] | None
 """At once, from a coroutine, later through a `Deferred`, or never (acks=0)."""
@@ -264,6 +265,8 @@ class Handlers:
             found = bind(import_module(route.handler_module), self._services)
             if self._services.acls is not None:
                 found = self._guarded(route.api_key, found, self._services.acls.authorizer)
+            if self._services.audit is not None:
+                found = self._audited(route.api_key, found, self._services.audit)
             self._bound[api_key] = found
         return found
 
@@ -274,5 +277,13 @@ class Handlers:
         from ottla.server.access.refusals import RefusalLog
 
         if self._refusals is None:
-            self._refusals = RefusalLog(self._services.clock.monotonic)
+            self._refusals = RefusalLog(self._services.clock.monotonic, self._services.audit)
         return guarded(handler, GUARDS[api_key], authorizer, self._services.metadata, self._refusals)
+
+    def _audited(self, api_key: ApiKey, handler: Handler, audit: "AuditLog") -> Handler:
+        """The handler, with a note of what it changes."""
+        from ottla.server.audit.audited import audited  # only a broker with an audit log pays for it
+        from ottla.server.audit.changes import WATCHES
+
+        watch = WATCHES.get(api_key)
+        return handler if watch is None else audited(handler, watch, audit, self._services.metadata)

@@ -18,6 +18,7 @@ from ottla.server.context import Deferred
 from ottla.server.routing import CLUSTER_ROUTES, OWN_ROUTES, ROUTES
 
 GROUPS = ["a", "b", "c"]
+BOB: Any = SimpleNamespace(principal="User:bob", host="10.0.0.1", listener="OUTSIDE", api_key=ApiKey.FETCH)
 
 
 def context(api_key: ApiKey = ApiKey.LIST_GROUPS, *, is_large: bool = False) -> Any:
@@ -32,6 +33,7 @@ def context(api_key: ApiKey = ApiKey.LIST_GROUPS, *, is_large: bool = False) -> 
         api_version=5,
         principal="User:alice",
         client_host="10.0.0.1",
+        listener="OUTSIDE",
         is_large=is_large,
         hold_connection=hold,
         held=held,
@@ -138,10 +140,10 @@ def test_floods_of_refusals_are_counted(caplog: pytest.LogCaptureFixture) -> Non
     refusals = RefusalLog(lambda: now[0])
     with caplog.at_level(logging.INFO, "ottla.authorizer"):
         for number in range(LINES_A_SECOND + 30):
-            refusals.note("User:bob", "10.0.0.1", Operation.READ, ResourceType.GROUP, f"x\n{number}" + "y" * 1000)
+            refusals.note(BOB, Operation.READ, ResourceType.GROUP, f"x\n{number}" + "y" * 1000)
         assert len(caplog.messages) == LINES_A_SECOND
         assert caplog.messages[0].startswith("'User:bob' from 10.0.0.1 was refused READ on GROUP 'x\\n0yyy")
         assert len(caplog.messages[0]) < 400
         now[0] = 1.0
-        refusals.note("User:bob", "10.0.0.1", Operation.READ, ResourceType.GROUP, "x")
+        refusals.note(BOB, Operation.READ, ResourceType.GROUP, "x")
         assert caplog.messages[-2] == "30 more refusals, of which no line was written"

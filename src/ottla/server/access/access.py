@@ -41,12 +41,14 @@ class Access(NamedTuple):
     refusals: RefusalLog
     principal: str
     host: str
+    listener: str
+    api_key: ApiKey
 
     def may(self, operation: Operation, kind: ResourceType, name: str) -> bool:
         """Whether the client may do this with a resource."""
         if self.authorizer.allows(self.principal, self.host, operation, kind, name):
             return True
-        self.refusals.note(self.principal, self.host, operation, kind, name)
+        self.refusals.note(self, operation, kind, name)
         return False
 
     def sees(self, kind: ResourceType, name: str) -> bool:
@@ -141,7 +143,8 @@ def guarded(
     """The handler behind its guard."""
 
     def handle(request: Any, context: "RequestContext") -> "Answer":
-        access = Access(authorizer, metadata, refusals, context.principal, context.client_host)
+        principal, host, listener = context.principal, context.client_host, context.listener
+        access = Access(authorizer, metadata, refusals, principal, host, listener, context.api_key)
         if _is_dear(access, request, context):
             return _handle_slowly(handler, guard, access, request, context)
         verdict = guard(access, request, context)
@@ -149,7 +152,7 @@ def guarded(
             return handler(request, context)
         if isinstance(verdict, Message):
             return verdict
-        return _completed(handler(request, context), verdict)
+        return completed(handler(request, context), verdict)
 
     return handle
 
@@ -184,7 +187,8 @@ async def _handle_slowly(
     return found
 
 
-def _completed(answer: "Answer", complete: Complete) -> "Answer":
+def completed(answer: "Answer", complete: Complete) -> "Answer":
+    """The answer, with which `complete` is called as soon as it is known."""
     if answer is None:
         return None
     if isinstance(answer, Message):

@@ -2,9 +2,13 @@
 
 import logging
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.security.authorization import Operation, ResourceType
+
+if TYPE_CHECKING:
+    from ottla.server.access.access import Access
+    from ottla.server.audit.audit_log import AuditLog
 
 log = logging.getLogger("ottla.authorizer")
 
@@ -16,15 +20,19 @@ _LONGEST_NAME: Final = 256
 class RefusalLog:
     """Notes refusals. Any thread may call it; two that do so at once may write a line too many."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
-        """`now`: seconds of a monotonic clock."""
+    def __init__(self, now: Callable[[], float], audit: "AuditLog | None" = None) -> None:
+        """`now`: seconds of a monotonic clock. `audit` gets all refusals."""
+        self._audit = audit
         self._now = now
         self._second = -1
         self._lines = 0
         self._left_out = 0
 
-    def note(self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str) -> None:
+    def note(self, client: "Access", operation: Operation, kind: ResourceType, name: str) -> None:
         """A client was refused something. Names are quoted: a client chooses some of them."""
+        if self._audit is not None:
+            principal, host, listener, api = client.principal, client.host, client.listener, client.api_key.name
+            self._audit.refused(principal, host, listener, api, operation, kind, name)
         second = int(self._now())
         if second != self._second:
             self._second, self._lines = second, 0
@@ -35,4 +43,5 @@ class RefusalLog:
         if self._lines > LINES_A_SECOND:
             self._left_out += 1
             return
-        log.info("%r from %s was refused %s on %s %r", principal, host, operation.name, kind.name, name[:_LONGEST_NAME])
+        shown = name[:_LONGEST_NAME]
+        log.info("%r from %s was refused %s on %s %r", client.principal, client.host, operation.name, kind.name, shown)

@@ -12,12 +12,13 @@ from ottla.server.context import RequestContext
 
 if TYPE_CHECKING:
     from ottla.metadata.view import MetadataView
+    from ottla.server.audit.audit_log import AuditLog
 
 log = logging.getLogger(__name__)
 
 
 async def handle(
-    metadata: "MetadataView", request: SaslAuthenticateRequest, context: RequestContext
+    metadata: "MetadataView", audit: "AuditLog | None", request: SaslAuthenticateRequest, context: RequestContext
 ) -> SaslAuthenticateResponse:
     """The challenge, and how long the login lasts once it has succeeded (KIP-368)."""
     authentication = context.authentication
@@ -44,12 +45,16 @@ async def handle(
             context.listener,
             _reasons(refused),
         )
+        if audit is not None:
+            audit.not_authenticated(context, authentication.claimed, authentication.mechanism, _reasons(refused))
         context.hold_connection()  # for ever: the answer is its last
         await asyncio.sleep(metadata.config.connection_failed_authentication_delay_ms / 1000)
         context.close_connection_when_answered()
         return SaslAuthenticateResponse(error_code=refused.code, error_message=str(refused), auth_bytes=b"")
     if authentication.principal is not None:
         context.authenticated()
+        if audit is not None and authentication.is_complete:
+            audit.authenticated(context, authentication.principal, authentication.mechanism)
     return SaslAuthenticateResponse(auth_bytes=challenge, session_lifetime_ms=authentication.session_lifetime_ms)
 
 
