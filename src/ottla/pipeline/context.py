@@ -44,6 +44,36 @@ class _Reach:
         return path_from(self.directory, path)
 
 
+@dataclass(slots=True)
+class Pins:
+    """Which snapshot of each table a run reads, by the table's description: the newest at its first start, the same one
+    from then on. With `renews`, this start takes the newest once more. `known` is the run's record of them, which is
+    written before the first query starts."""
+
+    known: dict[str, dict[str, Any]] = field(default_factory=dict)
+    renews: bool = False
+    _renewed: set[str] = field(default_factory=set)
+    _is_used: bool = False
+
+    def is_first_use(self) -> bool:
+        """True once: before this start takes anything."""
+        is_used, self._is_used = self._is_used, True
+        return not is_used
+
+    def of(self, table: str) -> dict[str, Any] | None:
+        """What is kept of a table; None before its first start."""
+        return self.known.get(table)
+
+    def is_due(self, table: str) -> bool:
+        """Whether its newest snapshot is to be taken now."""
+        return table not in self.known or (self.renews and table not in self._renewed)
+
+    def keep(self, table: str, pin: dict[str, Any]) -> None:
+        """Read it by this from now on."""
+        self.known[table] = pin
+        self._renewed.add(table)
+
+
 @dataclass(frozen=True, slots=True)
 class RunContext(_Reach):
     """One run of a job.
@@ -53,7 +83,8 @@ class RunContext(_Reach):
     per topic or under `ALL_TOPICS`, the options of Spark's source that take the place of where the job would start to
     read (a replay). With a `suffix`, everything that the job writes has `-suffix` at the end of its name (a run beside
     another); `written` are the topics that the job writes, by their names in the job file. `group_suffix` parts the
-    consumer groups of several queries; a query whose suffix is None commits to none.
+    consumer groups of several queries; a query whose suffix is None commits to none. `tables` has the snapshots that
+    the run keeps to.
     """
 
     spark: "SparkSession"
@@ -67,6 +98,7 @@ class RunContext(_Reach):
     suffix: str = ""
     written: frozenset[str] = frozenset()
     group_suffix: str | None = ""
+    tables: Pins = field(default_factory=Pins)
 
     def group_of_query(self, group: str) -> str | None:
         """The consumer group to which a query commits, if any: a run beside another must not move that one's offsets,

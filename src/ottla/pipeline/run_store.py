@@ -64,6 +64,7 @@ class RunRecord:
     and `starting` belong to a replay: see `RunContext`. `parameters` are those that were given (`Job.param`).
     `replays` names the run that this one is a replay of. A replay that was promoted has the name of that run in
     `promoted_to`, and that run the replay's `suffix` and its directory of `checkpoints`, None being its own.
+    `tables` has the snapshots that it reads of tables with a history (`context.Pins`).
     `spark` is the version of Spark that ran it last, None before it has.
     """
 
@@ -85,6 +86,7 @@ class RunRecord:
     promoted_to: str | None = None
     checkpoints: str | None = None
     spark: str | None = None
+    tables: dict[str, dict[str, Any]] = field(default_factory=dict)
     flows: dict[str, FlowRecord] = field(default_factory=dict)
 
     @classmethod

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from ottla.pipeline import flow_requests, job_file, session
 from ottla.pipeline.brokers import Brokers
 from ottla.pipeline.checkpoint import check_fit, has_unfinished_batch
-from ottla.pipeline.context import AVAILABLE_NOW, Outputs, RunContext, suffixed
+from ottla.pipeline.context import AVAILABLE_NOW, Outputs, Pins, RunContext, suffixed
 from ottla.pipeline.errors import PipelineError
 from ottla.pipeline.job import ISOLATE, Flow, Job
 from ottla.pipeline.late_rows import LateRowsThread
@@ -47,7 +47,9 @@ class RunRequest:
     `replays` are those of a replay (see `RunRecord`); a name that has run before keeps its own. `parameters` are
     those given to the job, which has them already. `flows` are the names of those to run (`Job.select`); None: all.
     `windows_until_ms` closes, at the end of a run `once`, the windows that end by then. With a `savepoint` the run goes
-    on from that, in place of its own checkpoints if `replace`; for `set_back` see `Restoration`.
+    on from that, in place of its own checkpoints if `replace`; for `set_back` see `Restoration`. `tables` are the
+    snapshots that a replay keeps to, those of the run that it replays; with `newest_tables` this start
+    takes newer ones.
     """
 
     job: Job
@@ -68,6 +70,8 @@ class RunRequest:
     savepoint: Path | None = None
     replace: bool = False
     set_back: frozenset[str] = frozenset()
+    tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    newest_tables: bool = False
 
 
 def run(request: RunRequest, screen: Screen, *, engine: session.Engine | None = None) -> bool:
@@ -209,6 +213,7 @@ class _Start:
             starting=self.record.starting,
             suffix=self.record.suffix,
             written=self.request.job.writes(),
+            tables=Pins(self.record.tables, self.request.newest_tables),
         )
 
     def _outputs(self, savepoint: Manifest) -> Outputs:
@@ -338,6 +343,7 @@ def _record(
         parameters=dict(request.parameters),
         checkpoints=before.checkpoints if before else None,
         spark=before.spark if before else None,
+        tables={table: dict(pin) for table, pin in (kept.tables if kept else request.tables).items()},
     )
 
 

@@ -78,6 +78,7 @@ class Manifest:
     starting: dict[str, dict[str, str]] = field(default_factory=dict)
     replays: str | None = None
     parameters: dict[str, str] = field(default_factory=dict)
+    tables: dict[str, dict[str, Any]] = field(default_factory=dict)
     flows: dict[str, SavedFlow] = field(default_factory=dict)
     figures: dict[str, dict[str, Any]] = field(default_factory=dict)
     files: tuple[SavedFile, ...] = ()
@@ -158,6 +159,7 @@ def _manifest(
         suffix=record.suffix,
         starting=record.starting,
         replays=record.replays,
+        tables=record.tables,
         parameters=record.parameters,
         flows=dict(flows),
         figures={name: asdict(each) for name, each in figures.items() if name in flows},

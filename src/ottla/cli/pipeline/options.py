@@ -36,6 +36,13 @@ param_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
 )
 
 
+newest_tables_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
+    "--newest-tables",
+    is_flag=True,
+    help="Read the newest snapshot of tables with a history, and keep to it. [default: the one that the run has]",
+)
+
+
 def needs_spark() -> None:
     """Raises CommandFailed, naming the package to install, where PySpark or a package that it needs is missing."""
     for module in ("pyspark", "pyarrow", "pandas"):

@@ -18,7 +18,7 @@ from ottla.cli.brokers.client import (
     offsets_at,
     partitions_of,
 )
-from ottla.cli.pipeline.options import home_option, job_parameters, needs_spark, param_option
+from ottla.cli.pipeline.options import home_option, job_parameters, needs_spark, newest_tables_option, param_option
 from ottla.cli.pipeline.tables import duration
 from ottla.cli.terminal.exits import CommandFailed
 from ottla.cli.terminal.output import json_option, note, plural
@@ -75,6 +75,7 @@ class Start:
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark. May be repeated.")
 @param_option
 @click.option("--once", is_flag=True, help="Process the available records, and end.")
+@newest_tables_option
 @json_option
 @home_option
 @connection_options
@@ -88,6 +89,7 @@ def command(
     conf: tuple[str, ...],
     params: tuple[str, ...],
     once: bool,
+    newest_tables: bool,
     as_json: bool,
     home: Path,
 ) -> None:
@@ -131,6 +133,8 @@ def command(
         suffix=replay.name,
         starting=start.options,
         replays=name,
+        tables=first.tables,
+        newest_tables=newest_tables,
         parameters={key: value for key, value in {**before.parameters, **parameters}.items() if key in job.parameters},
     )
     with screen(as_json=as_json) as shown:

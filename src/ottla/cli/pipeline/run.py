@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ottla.cli.brokers.client import Connection, connection_options
-from ottla.cli.pipeline.options import home_option, job_parameters, load_job_for, needs_spark, param_option
+from ottla.cli.pipeline.options import (
+    home_option,
+    job_parameters,
+    load_job_for,
+    needs_spark,
+    newest_tables_option,
+    param_option,
+)
 from ottla.cli.pipeline.profiles import Profile, read_profile
 from ottla.cli.pipeline.tables import columns_that_fit, flow_rows
 from ottla.cli.terminal.exits import CommandFailed
@@ -79,6 +86,7 @@ _LINE_EVERY_S: Final = 10.0
     help="With --from-savepoint: the output of this flow cannot be asked what it has, and has nothing newer than the "
     "savepoint. May be repeated.",
 )
+@newest_tables_option
 @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON per flow and second.")
 @home_option
 @connection_options
@@ -98,6 +106,7 @@ def command(
     savepoint: Path | None,
     replace: bool,
     set_back: tuple[str, ...],
+    newest_tables: bool,
     as_json: bool,
     home: Path,
 ) -> None:
@@ -146,6 +155,7 @@ def command(
         savepoint=savepoint,
         replace=replace,
         set_back=frozenset(set_back),
+        newest_tables=newest_tables,
     )
     with screen(as_json=as_json) as shown:
         is_done = run(request, shown)

@@ -11,6 +11,7 @@ each micro-batch nor are rows shuffled.
 
 import hashlib
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -43,18 +44,20 @@ from ottla.pipeline.errors import JobError
 from ottla.pipeline.inputs import GROUP, as_text, topic
 from ottla.pipeline.rows.captured import Captured, TableShape
 from ottla.pipeline.rows.change_events import event_schema
-from ottla.pipeline.rows.version_reader import ROW, STATUS, VersionSource, answer
+from ottla.pipeline.rows.table_history import HISTORIES, START, TableHistory, instant_us
+from ottla.pipeline.rows.version_reader import ROW, STATUS, TableSource, VersionSource, answer
 from ottla.pipeline.rows.version_store import STATUSES
+from ottla.pipeline.sinks.base import Snapshots
 from ottla.pipeline.times import microseconds
 from ottla.spark.options import ReadOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
+    from ottla.pipeline.sinks.base import Sink
+
 log = logging.getLogger(__name__)
 
-_HISTORIES: Final = "history"
-"""The directory below a run's home."""
 _KEY_TYPES: Final = (
     BinaryType, BooleanType, DateType, DecimalType, IntegralType, StringType, TimestampType, TimestampNTZType
 )  # fmt: skip
@@ -97,7 +100,7 @@ class History:
             },
         }
         kept_as = hashlib.sha256(f"{shape.columns.json()}{key}{self.depth_us}".encode()).hexdigest()[:8]
-        directory = (context.home / _HISTORIES / f"{context.renamed(name)}-{kept_as}").absolute()
+        directory = (context.home / HISTORIES / f"{context.renamed(name)}-{kept_as}").absolute()
         source = VersionSource(
             what=str(self),
             directory=str(directory),
@@ -129,9 +132,7 @@ class History:
                 raise JobError(
                     f"{self}: its key has the column {each!r}, and the table has: {', '.join(shape.columns.names)}"
                 )
-            if not isinstance(shape.columns[each].dataType, _KEY_TYPES):
-                kind = shape.columns[each].dataType.simpleString()
-                raise JobError(f"{self}: rows cannot be looked up by {each!r}, which is {kind}")
+            check_key_type(str(self), each, shape.columns[each].dataType)
         return key
 
     def _check_keeps_all(self, context: RunContext) -> None:
@@ -158,6 +159,21 @@ class History:
         return f"history({self.table.topic.name!r})"
 
 
+def check_key_type(what: str, name: str, kind: DataType) -> None:
+    """Raises JobError for a column that rows cannot be looked up by."""
+    if not isinstance(kind, _KEY_TYPES):
+        raise JobError(f"{what}: rows cannot be looked up by {name!r}, which is {kind.simpleString()}")
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryOfTable(TableHistory):
+    """See `history`: a table of all versions."""
+
+    def load(self, context: RunContext) -> "Versions":
+        """What `as_of` takes. Raises JobError."""
+        return Versions(*self.read(context))
+
+
 def _is_of_client(option: str) -> bool:
     return option.lower().startswith("kafka.") and option.lower() != GROUP
 
@@ -166,7 +182,7 @@ def _is_of_client(option: str) -> bool:
 class Versions:
     """What a function gets for `history(...)`: `as_of` joins rows with it."""
 
-    source: VersionSource
+    source: VersionSource | TableSource
     schema: StructType
     isStreaming: ClassVar[bool] = False  # noqa: N815 - as a DataFrame has it
 
@@ -196,37 +212,75 @@ class Versions:
 
 
 def history(
-    name: str,
+    of: "str | Sink",
     *,
     keys: str | tuple[str, ...] = (),
     schema: str | None = None,
     depth: str | None = None,
     delay: str = "5 seconds",
+    since: str | None = None,
+    until: str | None = None,
     **options: object,
-) -> History:
-    """All versions of a table that a connector captures into a topic: `shop.public.customers`. `as_of` joins with them.
+) -> "History | HistoryOfTable":
+    """All versions of a table: one that a connector captures into a topic (`shop.public.customers`), or one that
+    `apply_changes(..., history="all")` writes: `delta("customers-versions")`, `iceberg(...)`. `as_of` joins with them.
 
-    `depth` (`90 days`) is for how long versions that are over are kept; left out, all that the topic has are. `delay`
-    is how long a change may take from the database into the topic: a row waits for so long after its own time. `keys`
-    are the columns that identify a row; left out, those of the records' keys. `schema` is as in `captured`, options are
-    those of the client (`kafka.*`). Raises JobError.
+    `delay` is how long a change may take from the database into the topic: a row waits for so long after its own time.
+    `keys` are the columns that identify a row; left out, those of the records' keys.
+
+    A topic: `depth` (`90 days`) is for how long versions that are over are kept; left out, all that the topic has are.
+    `schema` is as in `captured`, options are those of the client (`kafka.*`).
+
+    A table: the run keeps to one snapshot. What it knows ends `delay` before its last change, or at `until`: a time
+    (ISO 8601), or `start` if the table had all changes when the run took its snapshot, but for those of the `delay`
+    before. `since` is a time from which on it has every insert: a key that has its first version later was not there
+    before. Raises JobError.
     """
-    if not name.strip() or "," in name:
-        raise JobError(f"history({name!r}): a table is captured in one topic, such as 'shop.public.customers'")
-    given = as_text(options)
-    for option in given:
-        if not _is_of_client(option):
-            raise JobError(f"history({name!r}): there is no option {option!r}; those of the client begin with 'kafka.'")
     delay_us = microseconds(delay)
     depth_us = None if depth is None else microseconds(depth)
     for option, text, found in (("delay", delay, delay_us), ("depth", depth, depth_us)):
         if text is not None and found is None:
-            raise JobError(
-                f"history({name!r}): {option} is an interval such as '30 seconds' or '90 days', not {text!r}"
-            )
+            raise JobError(f"{_call(of)}: {option} is an interval such as '30 seconds' or '90 days', not {text!r}")
     assert delay_us is not None
-    table = Captured(replace(topic(name), options=given), schema, truncates=True)
-    return History(table, (keys,) if isinstance(keys, str) else tuple(keys), delay_us, depth_us)
+    own = (keys,) if isinstance(keys, str) else tuple(keys)
+    if not isinstance(of, str):
+        table = _checked_table(of, own, {"schema": schema, "depth": depth, **options})
+        start = until == START
+        return HistoryOfTable(table, own, delay_us, _instant(of, "since", since),
+            None if start else _instant(of, "until", until), start)  # fmt: skip
+    for option, text in (("since", since), ("until", until)):
+        if text is not None:
+            raise JobError(f"{_call(of)}: {option} is for tables: a topic shows by itself what it has")
+    if not of.strip() or "," in of:
+        raise JobError(f"{_call(of)}: a table is captured in one topic, such as 'shop.public.customers'")
+    given = as_text(options)
+    for option in given:
+        if not _is_of_client(option):
+            raise JobError(f"{_call(of)}: there is no option {option!r}; those of the client begin with 'kafka.'")
+    return History(Captured(replace(topic(of), options=given), schema, truncates=True), own, delay_us, depth_us)
+
+
+def _call(of: "str | Sink") -> str:
+    return f"history({of!r})" if isinstance(of, str) else f"history({of.describe()})"
+
+
+def _checked_table(of: "Sink", keys: tuple[str, ...], others: Mapping[str, object]) -> Snapshots:
+    if not isinstance(of, Snapshots):
+        what = of.describe() if hasattr(of, "describe") else repr(of)
+        raise JobError(f"{what} has no snapshots that a run could keep to: give delta(...), iceberg(...) or a topic")
+    for option, given in others.items():
+        if given is not None:
+            raise JobError(f"{_call(of)}: there is no option {option!r} for tables")
+    if not keys:
+        raise JobError(f"{_call(of)}: name the columns that identify a row, as in keys='id'")
+    return of
+
+
+def _instant(of: "Sink", option: str, text: str | None) -> int | None:
+    found = None if text is None else instant_us(text)
+    if text is not None and found is None:
+        raise JobError(f"{_call(of)}: {option} is a time with its zone, such as '2026-01-31T00:00:00Z', not {text!r}")
+    return found
 
 
 def as_of(

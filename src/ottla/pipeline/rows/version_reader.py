@@ -54,8 +54,68 @@ class VersionSource:
     checks_columns: bool
     is_strict: bool = True
 
-    def reader(self) -> "_Reader":
-        return _reader(replace(self, is_strict=True), os.getpid())
+    def known(self, times: pa.Array) -> Snapshot:
+        """What is known, when nothing can change any more up to the last of these times. See `_Reader.settled`."""
+        return _reader(replace(self, is_strict=True), os.getpid()).settled(times)
+
+    def why_ahead(self) -> str:
+        return "is ahead of the clock: its version is not known yet. Reject such rows by a check before as_of"
+
+    def why_too_old(self, snapshot: Snapshot) -> str:
+        state = snapshot.state
+        if state.since is None:
+            return "the topic has no change yet. Begin the replay later"
+        begins = f"the history begins at {time_text(state.since)}"
+        if not state.complete:
+            begins += ", and the topic had lost older changes (retention)"
+        return f"{begins}. Begin the replay later, give history(...) more depth"
+
+
+@dataclass(frozen=True, slots=True)
+class TableSource:
+    """What a worker needs to look up the versions of a table, which the driver has put into the `directory`: a value
+    that goes there. `snapshot` describes what was read; `columns`, `key` and `is_strict` are as in `VersionSource`."""
+
+    what: str
+    directory: str
+    snapshot: str
+    columns: str
+    key: tuple[str, ...]
+    is_strict: bool = True
+
+    def store(self) -> VersionStore:
+        """The files of the versions."""
+        schema: Any = to_arrow_schema(StructType.fromJson(json.loads(self.columns)), timezone="UTC")
+        return VersionStore(Path(self.directory), schema, self.key, delay=0)
+
+    def known(self, _times: pa.Array) -> Snapshot:
+        """All that the table has, whatever the times. Raises HistoryError."""
+        snapshot = _store(replace(self, is_strict=True), os.getpid()).current()
+        if snapshot is None:
+            raise HistoryError(
+                f"{self.what}: its versions are not in {self.directory}: every machine has to reach the run's home"
+            )
+        return snapshot
+
+    def why_ahead(self) -> str:
+        return (
+            f"is behind the end of what the table knows ({self.snapshot}, which the run keeps to). Start the run with "
+            "--newest-tables once the table has the changes of that time; if it has, and nothing changed since, say "
+            "so by until="
+        )
+
+    def why_too_old(self, snapshot: Snapshot) -> str:
+        assert snapshot.state.since is not None, "an empty table is refused"
+        begins = f"the table's history begins at {time_text(snapshot.state.since)}"
+        return (
+            f"{begins}, and the first version of a key does not show whether the row was there before. Begin the "
+            "replay later, say by since= from when on the table has every insert"
+        )
+
+
+@lru_cache(maxsize=16)
+def _store(source: TableSource, process_id: int) -> VersionStore:
+    return source.store()
 
 
 @lru_cache(maxsize=16)
@@ -152,13 +212,13 @@ class _Reader:
         )
 
 
-def answer(source: VersionSource, row_type: Any, keys: pa.Array, times: pa.Array) -> pa.Array:
+def answer(source: VersionSource | TableSource, row_type: Any, keys: pa.Array, times: pa.Array) -> pa.Array:
     """The versions of rows with these keys (structs) at these times: an array of structs of their status and the row.
 
     Raises HistoryError, or SourceError.
     """
     asked_at = times.cast(pa.timestamp("us", "UTC")).cast(pa.int64())
-    snapshot = source.reader().settled(asked_at)
+    snapshot = source.known(asked_at)
     found = snapshot.look_up(keys.flatten(), asked_at, [each.name for each in row_type])
     if source.is_strict:
         _check(source, snapshot, keys, asked_at, found.statuses)
@@ -167,7 +227,9 @@ def answer(source: VersionSource, row_type: Any, keys: pa.Array, times: pa.Array
     return pa.StructArray.from_arrays([pa.array(found.statuses), row], names=[STATUS, ROW])
 
 
-def _check(source: VersionSource, snapshot: Snapshot, keys: pa.Array, asked_at: pa.Array, statuses: Any) -> None:
+def _check(
+    source: VersionSource | TableSource, snapshot: Snapshot, keys: pa.Array, asked_at: pa.Array, statuses: Any
+) -> None:
     """Raises HistoryError for a row whose version nobody knows."""
     for place, status in enumerate(statuses if (statuses >= TOO_OLD).any() else ()):
         if status < TOO_OLD:
@@ -177,24 +239,11 @@ def _check(source: VersionSource, snapshot: Snapshot, keys: pa.Array, asked_at: 
             raise HistoryError(f"{source.what}: the row with key {key} has no time: filter such rows before as_of")
         at = time_text(asked_at[place].as_py())
         if status == AHEAD:
-            raise HistoryError(
-                f"{source.what}: a row of {at} is ahead of the clock: its version is not known yet. Reject such rows "
-                "by a check before as_of, or mark them by status="
-            )
+            raise HistoryError(f"{source.what}: a row of {at} {source.why_ahead()}, or mark them by status=")
         raise HistoryError(
-            f"{source.what}: what the row with key {key} was at {at} is not known: {_why_too_old(snapshot)}. Begin the "
-            "replay later, give history(...) more depth, or mark such rows by status="
+            f"{source.what}: what the row with key {key} was at {at} is not known: {source.why_too_old(snapshot)}, or "
+            "mark such rows by status="
         )
-
-
-def _why_too_old(snapshot: Snapshot) -> str:
-    state = snapshot.state
-    if state.since is None:
-        return "the topic has no change yet"
-    begins = f"the history begins at {time_text(state.since)}"
-    if not state.complete:
-        begins += ", and the topic had lost older changes (retention)"
-    return begins
 
 
 def _one(column: Any) -> pa.Array:

@@ -236,6 +236,21 @@ class VersionStore:
                     raise HistoryError(f"{self.directory}: its keys have too many hashes in common") from None
                 state = State((), {}, topic_id, at, None, state.complete, (), state.seed + 1, state.late)
 
+    def keep(self, changes: pa.Table, since: int, at: int) -> Snapshot:
+        """Make these changes all that is known, up to the time `at` and from `since` on: those of a table that keeps
+        all versions. They are ordered by key and time. Raises HistoryError. To be called while `locked`."""
+        stored = changes.cast(_stored(self.schema, {AT: pa.int64(), OP: pa.uint8()}))
+        for seed in range(_SEEDS):
+            with suppress(CollisionError):
+                names = self._saved([run_of(stored, self.key, seed, [])], [None])
+                state = State(names, {}, "", at, since, True, (), seed, 0)
+                self._save_state(state)
+                self._clean(state)
+                snapshot = self.current()
+                assert snapshot is not None, "it was saved a moment ago"
+                return snapshot
+        raise HistoryError(f"{self.directory}: its keys have too many hashes in common")
+
     def _followed(self, state: State, begins: FlatOffsets, ends: FlatOffsets, at: int, read: Read) -> Snapshot:
         settled = state.at - self.delay if state.offsets else None
         runs = list(self._open(state))

@@ -7,6 +7,7 @@ from ottla.pipeline.context import Outputs, QuerySpec, RunContext
 from ottla.pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -57,6 +58,21 @@ class Recording(Protocol):
         Asks the output itself; makes and changes nothing. Raises UncertainBatchError if the answer is lost, SinkError
         if the output cannot be asked now.
         """
+        ...
+
+
+@runtime_checkable
+class Snapshots(Protocol):
+    """A table that keeps its older snapshots, so that a run can keep to one."""
+
+    def describe(self) -> str: ...
+
+    def newest_snapshot(self, context: RunContext) -> str:
+        """Its id, with that of the table before an `@`. Raises SinkError."""
+        ...
+
+    def rows_of(self, context: RunContext, snapshot: str) -> "pa.Table":
+        """All rows of a snapshot, in this process's memory. Raises SinkError if it is gone, or of another table."""
         ...
 
 

@@ -64,6 +64,21 @@ class DeltaSink(FileTableSink):
         """The newest version, by way of this process's memory. Raises SinkError if there is no table yet."""
         return context.spark.createDataFrame(self.open(context.path(self.path)).to_pyarrow_table())
 
+    def newest_snapshot(self, context: RunContext) -> str:
+        table = self.open(context.path(self.path))
+        return f"{table.metadata().id}@{table.version()}"
+
+    def rows_of(self, context: RunContext, snapshot: str) -> pa.Table:
+        deltalake, (uuid, _, number) = _deltalake(), snapshot.partition("@")
+        table = self.open(context.path(self.path))
+        if str(table.metadata().id) != uuid:
+            raise SinkError(f"{self.describe()} was deleted and made anew: its version {number} is gone")
+        try:
+            table.load_as_version(int(number))
+            return table.to_pyarrow_table()
+        except (deltalake.exceptions.DeltaError, OSError) as error:
+            raise SinkError(f"{self.describe()} has no version {number} any longer (vacuum): {error}") from error
+
     def compact(self, directory: Path) -> str:
         """Rewrite small files as large ones in one commit; readers and writers go on meanwhile.
 

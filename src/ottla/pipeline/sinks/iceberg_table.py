@@ -60,6 +60,21 @@ class IcebergSink(FileTableSink):
         """The newest snapshot, by way of this process's memory. Raises SinkError if there is no table yet."""
         return context.spark.createDataFrame(self.open().scan().to_arrow())
 
+    def newest_snapshot(self, _context: RunContext) -> str:
+        table = self.open()
+        snapshot = table.current_snapshot()
+        if snapshot is None:
+            raise SinkError(f"{self.describe()} has no snapshot yet: nothing was written to it")
+        return f"{table.metadata.table_uuid}@{snapshot.snapshot_id}"
+
+    def rows_of(self, _context: RunContext, snapshot: str) -> pa.Table:
+        table, (uuid, _, number) = self.open(), snapshot.partition("@")
+        if str(table.metadata.table_uuid) != uuid:
+            raise SinkError(f"{self.describe()} was deleted and made anew: its snapshot {number} is gone")
+        if table.snapshot_by_id(int(number)) is None:
+            raise SinkError(f"{self.describe()} has no snapshot {number} any longer (it has expired)")
+        return table.scan(snapshot_id=int(number)).to_arrow()
+
     def compact(self, _directory: Path) -> str:
         """Rewrite small files as large ones, a snapshot for each large one; readers and writers go on meanwhile."""
         return compact(self.open)
