@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from ottla.metadata.delegation_tokens import DelegationTokens
     from ottla.server.audit.audit_log import AuditLog
     from ottla.server.membership import Join
+    from ottla.server.metrics.broker_metrics import BrokerMetrics
 
 log = logging.getLogger("ottla")
 
@@ -97,6 +98,8 @@ class Broker:
         self._directories: LogDirectories | None = None
         self.failure: str | None = None
         """Why it cannot go on."""
+        self.metrics_ports: list[int] = []
+        """The ports at which metrics are served, in the order of `metrics.listeners`."""
         self.on_failure: Callable[[], None] = _nothing
         """Called when it cannot go on: it is to be stopped."""
 
@@ -170,6 +173,7 @@ class Broker:
         config, platform, clock = self.config, self._platform, self._platform.clock
         loop = asyncio.get_running_loop()
 
+        metrics = self._open_metrics(loop, stack)
         slices = Slices(clock)
         limits = ConnectionLimits(config)
         memory = MemoryBudget(
@@ -286,9 +290,12 @@ class Broker:
         )
         dispatcher = Dispatcher(services)
         stack.push_async_callback(dispatcher.close)
+        handle_frame = dispatcher if metrics is None else metrics.meter(dispatcher)
         follow_settings(limits, metadata, loop)
         stack.callback(listeners.close)
-        listeners.start(metadata, dispatcher, disconnected, load_for=cold_fetches.load_for, tokens=tokens, audit=audit)
+        listeners.start(
+            metadata, handle_frame, disconnected, load_for=cold_fetches.load_for, tokens=tokens, audit=audit
+        )
         if membership is not None:
             stack.push_async_callback(membership.leave)
         timeout_s = DRAIN_S if membership is None else DRAIN_IN_CLUSTER_S
@@ -297,6 +304,21 @@ class Broker:
         if membership is not None:
             stack.push_async_callback(membership.hand_over)
             await membership.join(listeners.endpoints)
+        if metrics is not None:
+            metrics.serving(services, compaction)
+            stack.callback(metrics.stopping)
+
+    def _open_metrics(self, loop: asyncio.AbstractEventLoop, stack: AsyncExitStack) -> "BrokerMetrics | None":
+        """What is measured, and where it is read; None without `metrics.listeners`, which costs nothing."""
+        if not self.config.metrics_listeners:
+            return None
+        from ottla.server.metrics.broker_metrics import BrokerMetrics
+
+        metrics = BrokerMetrics(self.config, self._platform.clock, loop)
+        metrics.__enter__()
+        stack.push_async_callback(metrics.close)
+        self.metrics_ports = metrics.ports
+        return metrics
 
     async def _open_tokens(self, metadata: "MetadataView", stack: AsyncExitStack) -> "DelegationTokens | None":
         """The delegation tokens; None without a key for their secrets."""
@@ -469,6 +491,8 @@ async def _serve(properties_file: Path | None, overrides: Mapping[str, str], str
             stack.push_async_exit(broker)
             collect_quickly()
             log.info("ready: node %d at %s", broker.config.node_id, ", ".join(broker.addresses()))
+            if broker.metrics_ports:
+                log.info("metrics and health are at %s", ", ".join(broker.config.metrics_listeners))
             await stopping.wait()
             log.info("stopping")
         if broker.failure is not None:

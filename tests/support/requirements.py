@@ -1,6 +1,6 @@
 """Programs of the system that tests, demo and benchmarks need: found, installed where that is allowed, or asked for.
 
-`python -m tests.support.requirements java javac gcc Python.h mvn kcat postgres mariadbd` checks before a make target
+`python -m tests.support.requirements java javac gcc` checks before a make target
 starts its work, and ends with 1 if something is missing. With `--install` it first installs what is missing, and ends
 with 0 outside CI: pytest leaves out the tests that need the rest (`tests/support/left_out.py`). The standard library
 is all that it imports.
@@ -28,6 +28,7 @@ _PACKAGES: Final = {
     "kcat": ("kcat, one of the clients under test,", "kcat"),
     "postgres": ("PostgreSQL, one of the databases under test,", "postgresql"),
     "mariadbd": ("MariaDB, one of the databases under test,", "mariadb-server"),
+    "prometheus": ("Prometheus, which loads the alert rules under test,", "prometheus"),
     "mariadb-install-db": ("mariadb-install-db, which comes with MariaDB,", "mariadb-server"),
 }
 """What a program is, and the Debian packages that bring it. The one list of them."""
@@ -61,7 +62,7 @@ def java_program() -> str:
 
 
 def require(program: str) -> str:
-    """Path of `program` (java, javac, gcc, Python.h, mvn, kcat, postgres, mariadbd, mariadb-install-db).
+    """Path of `program` (a key of `_PACKAGES`).
 
     Raises:
         MissingProgramError: absent, or too old.

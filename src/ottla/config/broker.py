@@ -75,6 +75,9 @@ class BrokerConfig:
     replica_socket_timeout_ms: int
     replica_selector_class: str | None
     telemetry_max_bytes: int
+    metrics_listeners: tuple[str, ...]
+    metrics_topics_max: int
+    metrics_groups_max: int
     create_topic_policy_class_name: str | None
     alter_config_policy_class_name: str | None
     auto_create_topics_enable: bool

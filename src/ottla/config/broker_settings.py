@@ -8,6 +8,7 @@ from typing import Final
 from ottla.config.broker_audit_settings import AUDIT
 from ottla.config.broker_cluster_settings import CLUSTER
 from ottla.config.broker_group_settings import CONSUMER_GROUPS, GROUPS, SHARE_GROUPS, STREAMS_GROUPS
+from ottla.config.broker_metrics_settings import METRICS
 from ottla.config.broker_sasl_settings import DELEGATION_TOKENS, INITIAL_USERS, SASL
 from ottla.config.broker_tls_settings import TLS
 from ottla.config.broker_transaction_settings import TRANSACTIONS
@@ -442,6 +443,7 @@ BROKER_SETTINGS: Final[dict[str, Setting]] = {
         *_DIRECTORIES,
         *_POLICIES,
         *_TELEMETRY,
+        *METRICS,
         *_TOPICS,
         *_LOG,
         *_CLEANER,

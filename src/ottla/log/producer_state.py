@@ -304,6 +304,11 @@ class ProducerState:
         stable = min(self._ongoing, default=transaction.last_offset + 1)
         return AbortedTransaction(transaction.producer_id, transaction.first_offset, transaction.last_offset, stable)
 
+    @property
+    def open_transactions(self) -> int:
+        """How many transactions are open in the partition."""
+        return len(self._ongoing)
+
     def first_unstable_offset(self) -> int | None:
         """Where the first transaction begins that is open, or ended only above the high watermark."""
         if not self._ongoing and not self._unreplicated:

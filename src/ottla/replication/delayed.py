@@ -124,6 +124,9 @@ class ParkedFetches:
         self._total = 0
         self._abandoned: deque[DelayedFetch] = deque()
 
+    def __len__(self) -> int:
+        return len(self._places)
+
     def add(self, fetch: "DelayedFetch", partitions: int) -> None:
         """Count a parked fetch; the oldest ones end early where all together hold too many places."""
         self._places[fetch] = partitions + PLACES_OF_A_FETCH

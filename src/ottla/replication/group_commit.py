@@ -190,6 +190,12 @@ class GroupCommit:
         self._gather_until = 0.0
         self._gathering: asyncio.TimerHandle | None = None
         self._job_of_file: list[_Job] = []
+        self.rounds = 0
+        """Rounds that have ended; new files are synced beside them."""
+        self.round_s = 0.0
+        """How long they took, together."""
+        self.synced = 0
+        """Partitions that took part in them, together."""
 
     def start(self) -> None:
         """Begin to serve."""
@@ -363,6 +369,9 @@ class GroupCommit:
     def _end_round(self, round_: list[_Job]) -> None:
         now = self._monotonic()
         self._gather_until = now + min(MAX_GATHER_S, now - self._round_began)
+        self.rounds += 1
+        self.round_s += now - self._round_began
+        self.synced += len(round_)
         self._expected_marks = self._marks + self._marks_of_round
         self._round = []
         for job in round_:

@@ -6,7 +6,7 @@ follows each new image; in a cluster, the controller's requests (`roles.py`).
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -35,6 +35,7 @@ from ottla.replication.partition import Partition
 from ottla.replication.refills import Refills, lost
 from ottla.replication.refused_producers import SentBack
 from ottla.replication.starting_over import StartingOver
+from ottla.replication.throughput import ThroughputByTopic
 from ottla.replication.timeouts import Timeouts
 
 if TYPE_CHECKING:
@@ -112,6 +113,8 @@ class ReplicaManager:
         self._image_follower = ImageFollower(self, metadata, loop)
         self._flushers: dict[Path, GroupCommit] = {}
         self._wakings = Wakings(loop)
+        self.throughput = ThroughputByTopic()
+        """What went into and out of its partitions."""
         self.timeouts = Timeouts(loop)
         self.parked_fetches = ParkedFetches(loop)
         """Timers of the requests that wait for replicas."""
@@ -311,7 +314,8 @@ class ReplicaManager:
             found.assign_topic_id(topic_id)
             found.update_config(settings)
         flusher = self._flushers[found.directory.parent]
-        partition = Partition(tp, found, flusher, self._wakings.wake, self._environment)
+        throughput = self.throughput.held(name)
+        partition = Partition(tp, found, flusher, self._wakings.wake, self._environment, throughput)
         self._held[tp] = self._held[topic_id, number] = partition
         self.on_held(partition)
         return partition
@@ -386,6 +390,7 @@ class ReplicaManager:
         topic_id = partition.log.topic_id
         assert topic_id is not None
         del self._held[topic, number], self._held[topic_id, number]
+        self.throughput.released(topic)
         self.fetchers.stop(partition)
         partition.stop_leading(code)
         partition.stop_flushing()
@@ -428,6 +433,14 @@ class ReplicaManager:
     def partitions(self) -> list[Partition]:
         """Every partition this broker holds, as leader or follower."""
         return [partition for key, partition in self._held.items() if isinstance(key, TopicPartition)]
+
+    def flushers(self) -> Mapping[Path, GroupCommit]:
+        """The flusher of each log directory that was online at the start."""
+        return self._flushers
+
+    def offline_count(self) -> int:
+        """How many replicas are in log directories that have failed."""
+        return len(self._offline)
 
     @property
     def is_refilling(self) -> bool:

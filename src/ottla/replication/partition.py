@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ottla.replication.delayed import CommitWaiter, Waiting
     from ottla.replication.environment import ReplicaEnvironment
     from ottla.replication.group_commit import GroupCommit
+    from ottla.replication.throughput import Throughput
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +64,7 @@ class Partition:
         "partition_epoch",
         "refusing",
         "replicas",
+        "throughput",
         "topic_partition",
     )
 
@@ -73,9 +75,11 @@ class Partition:
         flusher: "GroupCommit",
         wake: "Callable[[Waiting], None]",
         environment: "ReplicaEnvironment",
+        throughput: "Throughput",
     ) -> None:
         """The new partition has no role until `lead` or `follow`."""
         self.topic_partition = topic_partition
+        self.throughput = throughput
         self.log = log
         self.leader = NO_LEADER
         self.leader_epoch = LeaderEpoch(-1)
@@ -283,6 +287,10 @@ class Partition:
             self.refusing = False
             logger.warning("%s can be written again", self.topic_partition)
         self.appended_bytes += info.size_bytes
+        if not info.duplicate:
+            throughput = self.throughput
+            throughput.produced_bytes += info.size_bytes
+            throughput.produced_records += info.record_count
         if self.follower_waiters:
             self._wake(self.follower_waiters)
         if self.log.config.flush_before_ack:
@@ -448,6 +456,7 @@ class Partition:
         """Append what the leader has sent, to be synced later. Raises what `PartitionLog.append_as_follower` does."""
         info = self.log.append_as_follower(records)
         self.appended_bytes += info.size_bytes
+        self.throughput.replicated_in_bytes += info.size_bytes
         self._flusher.mark_later(self)
         return info
 

@@ -394,6 +394,15 @@ class FetchAttempt:
             data.current_leader = _current_leader(self._parts.metadata, target.topic, target.partition)
         self._found.append((target, data))
 
+    def _count(self, target: FetchTarget, size: int) -> None:
+        partition = self._parts.replicas.find(target.topic, target.partition)
+        if partition is None:
+            return  # removed since it was read
+        if self.replica < 0:
+            partition.throughput.fetched_bytes += size
+        else:
+            partition.throughput.replicated_out_bytes += size
+
     def read_cold(self) -> None:
         """Read and check what the page cache did not hold, up to `BYTES_EACH`; blocks, in a thread. Partitions for
         which nothing is left are answered without records."""
@@ -427,6 +436,8 @@ class FetchAttempt:
                     else FetchableTopicResponse(topic=target.topic, partitions=[])
                 )
             topic.partitions.append(data)
+            if data.records:
+                self._count(target, len(data.records))
         if self.total_bytes and session.session_id:
             session.served([target for target, data in self._found if data.records])
         response = FetchResponse(

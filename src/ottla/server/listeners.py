@@ -136,6 +136,10 @@ class Listeners:
         self._end_subscription = metadata.subscribe(changed)
         changed()
 
+    def connection_counts(self) -> dict[str, int]:
+        """How many connections are open at each listener."""
+        return {name: len(bound.listener.connections) for name, bound in self._open.items()}
+
     def close(self) -> None:
         """Stop accepting, and close every connection."""
         if self._end_subscription is not None:

@@ -35,6 +35,10 @@ class ReplySlot:
         self.on_abandoned: Callable[[], None] | None = None
         """What to do if the connection is closed before the slot is filled."""
 
+    def observe(self, wrap: "Callable[[Owner], Owner]") -> None:
+        """Have another owner know when it is filled, which passes that on to the one there is."""
+        self._owner = wrap(self._owner)
+
     def fill(self, pieces: Sequence[Piece]) -> None:
         """Hand over the frame, size prefix included; empty for a request that gets no answer (acks=0)."""
         self.pieces = pieces

@@ -35,6 +35,7 @@ class SharedAnswer(NamedTuple):
     topic: Encoded
     high_watermark: Offset
     log_start_offset: Offset
+    records_bytes: int
 
     def response(self, session: FetchSession) -> FetchResponse:
         """The answer for this session, which is given it."""
@@ -63,8 +64,12 @@ class SharedAnswers:
         if not self._answers:
             self._loop.call_soon(self._answers.clear)
         source = partition.log
+        topic = response.responses[0]
         self._answers[place, _state(partition)] = SharedAnswer(
-            encode_part(response.responses[0], FetchResponse, version), source.high_watermark, source.log_start_offset
+            encode_part(topic, FetchResponse, version),
+            source.high_watermark,
+            source.log_start_offset,
+            sum(len(data.records or b"") for data in topic.partitions),
         )
 
 

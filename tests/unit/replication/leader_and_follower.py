@@ -23,6 +23,7 @@ from ottla.replication.decisions.throttles import Throttle
 from ottla.replication.environment import ReplicaEnvironment
 from ottla.replication.fetcher import ReplicaFetchers
 from ottla.replication.partition import Partition
+from ottla.replication.throughput import Throughput
 from ottla.testing.manual_clock import ManualClock
 
 TP = TopicPartition(TopicName("t"), PartitionId(0))
@@ -45,7 +46,7 @@ class Side:
         environment = ReplicaEnvironment(broker_id, loop.time, 10.0, lambda: (LEADER, FOLLOWER), Mock())
         self.syncs = True
         flusher = Mock(mark=lambda partition: partition.log.flush() if self.syncs else None)
-        self.partition = Partition(TP, self.log, flusher, Mock(), environment)
+        self.partition = Partition(TP, self.log, flusher, Mock(), environment, Throughput())
 
     def become(self, leader: BrokerId, epoch: int) -> None:
         replicas = (LEADER, FOLLOWER)

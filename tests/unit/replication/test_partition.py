@@ -24,6 +24,7 @@ from ottla.replication.disk_threads import DiskThreads
 from ottla.replication.environment import ReplicaEnvironment
 from ottla.replication.manager import ReplicaManager
 from ottla.replication.partition import Partition
+from ottla.replication.throughput import Throughput
 from ottla.testing.manual_clock import ManualClock
 
 TP: Final = TopicPartition(TopicName("t"), PartitionId(0))
@@ -34,7 +35,7 @@ def test_a_full_disk_is_told_once_and_that_it_is_over(caplog: pytest.LogCaptureF
     full = KafkaStorageError("cannot append to t-0 in /data: [Errno 28] No space left on device")
     log = Mock()
     log.append_as_leader.side_effect = [full, full, Mock(size_bytes=1), Mock(size_bytes=1), full]
-    partition = Partition(TP, log, Mock(), Mock(), Mock())
+    partition = Partition(TP, log, Mock(), Mock(), Mock(), Throughput())
     with caplog.at_level(logging.INFO):
         for refused in (True, True, False, False, True):
             if refused:
@@ -65,7 +66,7 @@ class World:
             BrokerId(1), lambda: self.now, 10.0, lambda: THREE, lambda _, proposal: self.proposals.append(proposal)
         )
         self.flusher = Mock()
-        self.partition = Partition(TP, self.log, self.flusher, Mock(), environment)
+        self.partition = Partition(TP, self.log, self.flusher, Mock(), environment, Throughput())
 
     def state(
         self, leader: int, epoch: int, isr: tuple[int, ...] = (1, 2, 3), partition_epoch: int | None = None

@@ -24,6 +24,7 @@ from ottla.replication.decisions.throttles import Throttle
 from ottla.replication.environment import ReplicaEnvironment
 from ottla.replication.fetcher import ReplicaFetchers
 from ottla.replication.partition import Partition
+from ottla.replication.throughput import Throughput
 from ottla.testing.manual_clock import ManualClock
 
 TOPIC_ID: Final = TopicId(UUID(int=5))
@@ -110,7 +111,7 @@ async def rejoin(directory: Path, partitions: int, kept: int) -> tuple[CountingF
         patched.setattr("ottla.replication.fetcher.AsyncConnection", lambda *_, **__: Mock(ask=ask, host="h", port=1))
         for log in logs:
             flusher = Mock(mark=lambda partition: setattr(partition.log._durability, "is_cut_synced", True))
-            partition = Partition(log.topic_partition, log, flusher, Mock(), environment)
+            partition = Partition(log.topic_partition, log, flusher, Mock(), environment, Throughput())
             state = PartitionImage(log.topic_partition.partition, LEADER, LeaderEpoch(1), replicas, replicas, 1)
             partition.follow(state)
             fetchers.follow(partition, TOPIC_ID)

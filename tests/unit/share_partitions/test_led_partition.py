@@ -18,6 +18,7 @@ from ottla.log.fs import RealFileSystem
 from ottla.log.partition_log import PartitionLog
 from ottla.records.record import Record, encode_batch
 from ottla.replication.partition import Partition
+from ottla.replication.throughput import Throughput
 from ottla.share.partition import Acknowledgement
 from ottla.share.state import SharePartitionKey, SharePartitionState, StateBatch
 from ottla.share_partitions.led_partition import LedSharePartition
@@ -81,7 +82,7 @@ class World:
             log.high_watermark = log.log_end_offset
             assert log.log_end_offset == first + 2
         self.log = log
-        self.replica = Partition(TP, log, Mock(), Mock(), Mock())
+        self.replica = Partition(TP, log, Mock(), Mock(), Mock(), Throughput())
         only = (BrokerId(1),)
         self.replica.lead(PartitionImage(TP.partition, BrokerId(1), LeaderEpoch(0), only, only, 0))
 

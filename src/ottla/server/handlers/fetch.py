@@ -178,6 +178,7 @@ class _Fetch:
         if self._shared_place is not None:
             shared = self._parts.shared_answers.get(self._shared_place, self._parked[0])
             if shared is not None:
+                self._parked[0].throughput.fetched_bytes += shared.records_bytes
                 self._deferred.complete(shared.response(self._session))
                 return True
         min_bytes = self._min_bytes

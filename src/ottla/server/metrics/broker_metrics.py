@@ -1,0 +1,164 @@
+"""The metrics of one broker: what counts while it runs, and the addresses at which it is read.
+
+    thread of the endpoint -- asks --> loop: gathers in slices --> thread: more that may wait for a disk, then the text
+
+`BrokerMetrics` is opened before the log directories, so that a broker that recovers for minutes can say so.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import ExitStack
+from http import HTTPStatus
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from ottla.errors import InvalidConfig
+from ottla.metrics.endpoint import Endpoint, Page, Visitor, addresses
+from ottla.metrics.families import Measurements
+from ottla.server.metrics.debugging import debug_page, thread_stacks
+from ottla.server.metrics.gathering import Limits, Meters, gather_broker, gather_topics, measure_disks
+from ottla.server.metrics.groups import gather_groups
+from ottla.server.metrics.health import JSON, Phase, look_at
+from ottla.server.metrics.log_lines import LogLines
+from ottla.server.metrics.loop_delay import LoopDelay
+from ottla.server.metrics.request_meter import RequestMeter
+
+if TYPE_CHECKING:
+    from ottla.clock import Clock
+    from ottla.config.broker import BrokerConfig
+    from ottla.replication.compaction import Compaction
+    from ottla.server.connection import FrameHandler
+    from ottla.server.context import Services
+
+T = TypeVar("T")
+
+ANSWER_S: Final = 10.0
+"""How long the loop may take to answer; a broker that is longer busy does not live."""
+SHARED_S: Final = 1.0
+"""Scrapes that come within this time get the same measurements, so that many scrapers cost as much as one."""
+
+
+class BrokerMetrics:
+    """Owns the endpoints and the meters of a broker; as a context manager, on the loop's thread."""
+
+    def __init__(self, config: "BrokerConfig", clock: "Clock", loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            from ottla.metrics.exposition import expose
+        except ImportError as error:
+            raise InvalidConfig(
+                "metrics.listeners needs the package prometheus-client: install Ottla with the extra `metrics`"
+            ) from error
+        self._expose = expose
+        self._config = config
+        self._clock = clock
+        self._loop = loop
+        self._began = clock.monotonic()
+        self._phase = Phase.STARTING
+        self._services: Services | None = None
+        self._meters: Meters | None = None
+        self._stack = ExitStack()
+        self._log_lines = LogLines()
+        self._gathering = asyncio.Lock()
+        self._gathered: tuple[float, Measurements] | None = None
+        self.ports: list[int] = []
+        """The ports of the endpoints, in the order of `metrics.listeners`."""
+
+    def __enter__(self) -> "BrokerMetrics":
+        with self._stack:
+            self._stack.enter_context(self._log_lines)
+            routes = {
+                "/metrics": self._metrics,
+                "/health/live": self._live,
+                "/health/ready": self._ready,
+                "/debug": self._debug,
+            }
+            for address in addresses(",".join(self._config.metrics_listeners)):
+                endpoint = Endpoint(address, routes)
+                self._stack.callback(endpoint.close)
+                self.ports.append(endpoint.port)
+            self._stack = self._stack.pop_all()
+        return self
+
+    async def close(self) -> None:
+        """Stop serving; threads that wait for the loop are let finish."""
+        await self._loop.run_in_executor(None, self._stack.close)
+
+    def meter(self, handle: "FrameHandler") -> "FrameHandler":
+        """The frame handler, with its requests counted."""
+        requests = RequestMeter(handle, self._clock.monotonic, self._clock.now_ms)
+        delay = LoopDelay(self._loop)
+        self._stack.callback(self._loop.call_soon_threadsafe, delay.close)
+        self._meters = Meters(requests, delay, self._log_lines, self._began)
+        return requests
+
+    def serving(self, services: "Services", compaction: "Compaction") -> None:
+        """The broker serves from now on."""
+        assert self._meters is not None
+        self._meters = self._meters._replace(compaction=compaction)
+        self._services, self._phase = services, Phase.SERVING
+
+    def stopping(self) -> None:
+        """The broker is about to stop."""
+        self._phase = Phase.STOPPING
+
+    # -- pages, in the endpoint's threads ----------------------------------------------------------------------------
+
+    def _metrics(self, visitor: Visitor) -> Page:
+        disks = Measurements()
+        measure_disks(map(str, self._config.log_dirs), disks)
+        content_type, body = self._expose(chain(self._on_loop(self._gather), disks), visitor.accept)
+        return Page(body, content_type)
+
+    def _live(self, _: Visitor) -> Page:
+        async def look() -> Phase:
+            return self._phase
+
+        return Page(f"{self._on_loop(look).value}\n".encode())
+
+    def _ready(self, _: Visitor) -> Page:
+        async def look() -> Page:
+            return look_at(self._phase, self._services).page()
+
+        return self._on_loop(look)
+
+    def _debug(self, visitor: Visitor) -> Page:
+        if not visitor.is_local:
+            text = b"/debug is for administrators on this machine: ask at 127.0.0.1.\n"
+            return Page(text, status=HTTPStatus.FORBIDDEN)
+        services, meters = self._services, self._meters
+
+        async def look() -> dict[str, Any]:
+            return {} if services is None or meters is None else debug_page(services, meters)
+
+        found = {"phase": self._phase.value, **self._on_loop(look), "threads": thread_stacks()}
+        return Page(f"{json.dumps(found, indent=2)}\n".encode(), JSON)
+
+    def _on_loop(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """What comes of `work` on the loop. Raises TimeoutError if the loop is busy for too long."""
+        future = asyncio.run_coroutine_threadsafe(work(), self._loop)
+        try:
+            return future.result(ANSWER_S)
+        except TimeoutError:
+            future.cancel()
+            raise TimeoutError(f"the event loop does not answer within {ANSWER_S:.0f} s") from None
+
+    # -- on the loop -------------------------------------------------------------------------------------------------
+
+    async def _gather(self) -> Measurements:
+        services, meters = self._services, self._meters
+        if services is None or meters is None:
+            return Measurements()
+        async with self._gathering:
+            now = time.monotonic()
+            if self._gathered is not None and now - self._gathered[0] < SHARED_S:
+                return self._gathered[1]
+            config = services.metadata.config
+            limits = Limits(config.metrics_topics_max, config.metrics_groups_max)
+            measurements = Measurements()
+            await services.slices.run(gather_broker(services, meters, measurements))
+            await services.slices.run(gather_topics(services, limits, measurements))
+            await gather_groups(services, limits, measurements)
+            self._gathered = time.monotonic(), measurements
+            return measurements

@@ -1,0 +1,174 @@
+"""Every metric of a broker, as it is declared (docs/metrics.md is printed from it).
+
+Those that begin with `kafka_` have the names and labels that dashboards for Kafka's JMX exporter and for kafka_exporter
+read; those that begin with `ottla_` have no counterpart there.
+"""
+
+from typing import Final
+
+from ottla.metrics.families import Family, counter, gauge, summary
+
+_TOPICS: Final = "kafka_server_brokertopicmetrics"
+MESSAGES_IN: Final = counter(
+    f"{_TOPICS}_messagesin_total", "records", "Records appended as leader; without label: of all topics.", "topic"
+)
+BYTES_IN: Final = counter(f"{_TOPICS}_bytesin_total", "bytes", "Record batches appended as leader.", "topic")
+BYTES_OUT: Final = counter(f"{_TOPICS}_bytesout_total", "bytes", "Record batches sent to consumers.", "topic")
+REPLICATION_IN: Final = counter(f"{_TOPICS}_replicationbytesin_total", "bytes", "Batches copied from leaders.", "topic")
+REPLICATION_OUT: Final = counter(f"{_TOPICS}_replicationbytesout_total", "bytes", "Batches sent to followers.", "topic")
+PRODUCE_REQUESTS: Final = counter(f"{_TOPICS}_totalproducerequests_total", "requests", "Produce requests answered.")
+FETCH_REQUESTS: Final = counter(f"{_TOPICS}_totalfetchrequests_total", "requests", "Fetch requests answered.")
+
+_REPLICAS: Final = "kafka_server_replicamanager"
+PARTITIONS: Final = gauge(f"{_REPLICAS}_partitioncount", "partitions", "Replicas that this broker holds.")
+LEADERS: Final = gauge(f"{_REPLICAS}_leadercount", "partitions", "Partitions that this broker leads.")
+UNDER_REPLICATED: Final = gauge(
+    f"{_REPLICAS}_underreplicatedpartitions", "partitions", "Led partitions with replicas that are not in sync."
+)
+UNDER_MIN_ISR: Final = gauge(
+    f"{_REPLICAS}_underminisrpartitioncount",
+    "partitions",
+    "Led partitions with fewer replicas in sync than min.insync.replicas: producers with acks=all are refused.",
+)
+AT_MIN_ISR: Final = gauge(
+    f"{_REPLICAS}_atminisrpartitioncount",
+    "partitions",
+    "Led partitions with followers that have just as many replicas in sync as min.insync.replicas.",
+)
+OFFLINE_REPLICAS: Final = gauge(
+    f"{_REPLICAS}_offlinereplicacount", "replicas", "Replicas in log directories that have failed."
+)
+FOLLOWER_LAG: Final = gauge(
+    "ottla_follower_lag_records",
+    "records",
+    "Distance of each follower to the end of the leader's log; only followers that are behind.",
+    "topic",
+    "partition",
+    "replica",
+)
+
+_CONTROLLER: Final = "kafka_controller_kafkacontroller"
+ACTIVE_CONTROLLER: Final = gauge(f"{_CONTROLLER}_activecontrollercount", "", "1 on the cluster's controller, else 0.")
+OFFLINE_PARTITIONS: Final = gauge(
+    f"{_CONTROLLER}_offlinepartitionscount", "partitions", "Partitions of the cluster without a leader; 0 elsewhere."
+)
+TOPICS: Final = gauge(f"{_CONTROLLER}_globaltopiccount", "topics", "Topics of the cluster; 0 elsewhere.")
+ALL_PARTITIONS: Final = gauge(
+    f"{_CONTROLLER}_globalpartitioncount", "partitions", "Partitions of the cluster; 0 elsewhere."
+)
+IMBALANCE: Final = gauge(
+    f"{_CONTROLLER}_preferredreplicaimbalancecount",
+    "partitions",
+    "Partitions that are not led by their first replica; 0 elsewhere.",
+)
+BROKERS: Final = gauge("kafka_brokers", "brokers", "Brokers of the cluster that this one knows to be there.")
+
+_REQUESTS: Final = "kafka_network_requestmetrics"
+REQUESTS: Final = counter(
+    f"{_REQUESTS}_requests_total", "requests", "Requests answered, by API and version.", "request", "version"
+)
+TOTAL_TIME: Final = summary(
+    f"{_REQUESTS}_totaltimems",
+    "milliseconds",
+    "From the request's arrival at the dispatcher until its reply is there. Quantiles of the last one to two minutes.",
+    "request",
+)
+LOCAL_TIME: Final = summary(
+    f"{_REQUESTS}_localtimems", "milliseconds", "The part of it in which the handler had the event loop.", "request"
+)
+REMOTE_TIME: Final = summary(
+    f"{_REQUESTS}_remotetimems",
+    "milliseconds",
+    "The part of it spent waiting: for a sync, for followers, for records, for other members.",
+    "request",
+)
+REQUEST_BYTES: Final = counter("ottla_request_bytes_total", "bytes", "Bytes of requests answered.", "request")
+REPLY_BYTES: Final = counter("ottla_reply_bytes_total", "bytes", "Bytes of their replies.", "request")
+CONNECTIONS: Final = gauge(
+    "kafka_server_socketservermetrics_connection_count", "connections", "Open connections.", "listener"
+)
+
+LOG_SIZE: Final = gauge("kafka_log_log_size", "bytes", "Size of a replica's segments.", "topic", "partition")
+NEWEST_OFFSET: Final = gauge(
+    "kafka_topic_partition_current_offset", "offset", "High watermark of a led partition.", "topic", "partition"
+)
+OLDEST_OFFSET: Final = gauge(
+    "kafka_topic_partition_oldest_offset", "offset", "Log start offset of a led partition.", "topic", "partition"
+)
+TOPIC_PARTITIONS: Final = gauge("kafka_topic_partitions", "partitions", "Partitions of a topic.", "topic")
+TOPIC_SIZE: Final = gauge("ottla_topic_size_bytes", "bytes", "Size of all replicas of a topic here.", "topic")
+
+GROUPS: Final = gauge(
+    "kafka_coordinator_group_groupmetadatamanager_numgroups", "groups", "Groups coordinated here, of every kind."
+)
+GROUPS_BY_STATE: Final = gauge("ottla_groups", "groups", "Groups coordinated here.", "type", "state")
+COMMITTED: Final = gauge(
+    "kafka_consumergroup_current_offset",
+    "offset",
+    "The offset that a group has committed.",
+    "consumergroup",
+    "topic",
+    "partition",
+)
+LAG: Final = gauge(
+    "kafka_consumergroup_lag",
+    "records",
+    "Offsets between a group's committed offset and the high watermark, of partitions that this broker holds. "
+    "For others: kafka_topic_partition_current_offset of their leaders minus kafka_consumergroup_current_offset.",
+    "consumergroup",
+    "topic",
+    "partition",
+)
+
+OPEN_TRANSACTIONS: Final = gauge(
+    "ottla_open_transactions", "transactions", "Transactions open in led partitions, counted for each partition."
+)
+OLDEST_TRANSACTION: Final = gauge(
+    "ottla_oldest_transaction_records",
+    "records",
+    "The most records that an open transaction holds back from readers of committed records, over all led partitions.",
+)
+SHARE_PARTITIONS: Final = gauge("ottla_share_partitions", "partitions", "Share partitions that this broker leads.")
+
+SYNC_ROUNDS: Final = summary(
+    "ottla_group_commit_seconds",
+    "seconds",
+    "Rounds of fdatasync: their count, and the time they took. No quantiles.",
+    "directory",
+)
+SYNCED: Final = counter(
+    "ottla_group_commit_partitions_total", "partitions", "Partitions that took part in those rounds.", "directory"
+)
+DIRECTORY_ONLINE: Final = gauge("ottla_log_directory_online", "", "1 if the log directory works, else 0.", "directory")
+DIRECTORY_FREE: Final = gauge(
+    "ottla_log_directory_free_bytes", "bytes", "Room that is left to this process in the filesystem.", "directory"
+)
+DIRECTORY_FULL: Final = gauge(
+    "ottla_log_directory_full", "", "1 while the broker refuses to write there for want of room.", "directory"
+)
+UNCLEANABLE: Final = gauge(
+    "ottla_uncleanable_logs", "logs", "Logs whose last compaction failed; the broker's log has the reasons."
+)
+
+LOOP_DELAY: Final = summary(
+    "ottla_event_loop_delay_seconds",
+    "seconds",
+    "How late the event loop comes to a timer. Every request waits about as long before it is handled.",
+)
+MEMORY: Final = gauge(
+    "ottla_request_memory_bytes", "bytes", "Held by requests and unsent replies (queued.max.request.bytes)."
+)
+MEMORY_LIMIT: Final = gauge("ottla_request_memory_limit_bytes", "bytes", "The limit of it.")
+PARKED_FETCHES: Final = gauge("ottla_parked_fetches", "requests", "Fetches that wait for records.")
+LOG_LINES: Final = counter("ottla_log_messages_total", "lines", "Lines that the broker has logged.", "level")
+BUILD: Final = gauge("ottla_build_info", "", "1; the label is the version.", "version")
+UPTIME: Final = gauge("ottla_uptime_seconds", "seconds", "Since this broker was started.")
+LEFT_OUT: Final = gauge(
+    "ottla_metrics_left_out",
+    "topics or groups",
+    "Topics or groups without series of their own, because there are more than metrics.topics.max or "
+    "metrics.groups.max.",
+    "what",
+)
+
+FAMILIES: Final = tuple(value for value in list(globals().values()) if isinstance(value, Family))

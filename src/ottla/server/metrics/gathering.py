@@ -1,0 +1,230 @@
+"""What a scrape gathers of a broker: read from its parts, on the loop's thread, in steps between which others go on."""
+
+import os
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ottla import __version__
+from ottla.ids import TopicName
+from ottla.metrics.histogram import QUANTILES, Durations
+from ottla.protocol.api import ApiKey
+from ottla.server.metrics import catalog
+
+if TYPE_CHECKING:
+    from ottla.cluster.image import MetadataImage
+    from ottla.metrics.families import Family, Measurements
+    from ottla.replication.compaction import Compaction
+    from ottla.replication.partition import Partition
+    from ottla.server.context import Services
+    from ottla.server.metrics.log_lines import LogLines
+    from ottla.server.metrics.loop_delay import LoopDelay
+    from ottla.server.metrics.request_meter import RequestMeter
+    from ottla.slices import Steps
+
+MILLISECONDS: Final = 1e3
+PARTITIONS_PER_STEP: Final = 64
+
+
+class Meters(NamedTuple):
+    """What counts while metrics are switched on."""
+
+    requests: "RequestMeter"
+    loop_delay: "LoopDelay"
+    log_lines: "LogLines"
+    began: float
+    """When the broker was started, on the clock that never goes back."""
+    compaction: "Compaction | None" = None
+
+
+class Limits(NamedTuple):
+    """How many series there may be."""
+
+    topics: int
+    """Topics with series of their own (metrics.topics.max)."""
+    groups: int
+
+
+def gather_broker(services: "Services", meters: Meters, to: "Measurements") -> "Steps[None]":
+    """Everything but topics and groups."""
+    now = services.clock.monotonic()
+    to.add(catalog.BUILD, 1, __version__)
+    to.add(catalog.UPTIME, now - meters.began)
+    _quantiles(to, catalog.LOOP_DELAY, meters.loop_delay.durations, now)
+    to.add(catalog.MEMORY, services.memory.held_bytes)
+    to.add(catalog.MEMORY_LIMIT, services.memory.limit_bytes)
+    to.add(catalog.PARKED_FETCHES, len(services.replicas.parked_fetches))
+    to.add(catalog.SHARE_PARTITIONS, len(services.share_partitions))
+    for level, count in meters.log_lines.counts.items():
+        to.add(catalog.LOG_LINES, count, level)
+    if meters.compaction is not None:
+        to.add(catalog.UNCLEANABLE, len(meters.compaction.uncleanable))
+    for listener, count in services.listeners.connection_counts().items():
+        to.add(catalog.CONNECTIONS, count, listener)
+    yield
+    yield from _requests(meters.requests, now, to)
+    yield from _image(services, to)
+    yield from _replicas(services, to)
+    for directory in services.replicas.directories.directories:
+        name = str(directory.path)
+        to.add(catalog.DIRECTORY_ONLINE, directory in services.replicas.directories.online, name)
+        to.add(catalog.DIRECTORY_FULL, directory.is_full, name)
+    for path, flusher in services.replicas.flushers().items():
+        to.add_quantiles(catalog.SYNC_ROUNDS, (), flusher.rounds, flusher.round_s, str(path))
+        to.add(catalog.SYNCED, flusher.synced, str(path))
+    yield
+
+
+def measure_disks(paths: Iterable[str], to: "Measurements") -> None:
+    """The room in the log directories; may wait for a disk, so in a thread."""
+    for path in paths:
+        try:
+            found = os.statvfs(path)
+        except OSError:
+            continue  # a failed directory, which has its own metric
+        to.add(catalog.DIRECTORY_FREE, found.f_bavail * found.f_frsize, path)
+
+
+def _requests(meter: "RequestMeter", now: float, to: "Measurements") -> "Steps[None]":
+    for key, api in meter.by_api.items():
+        name = _kafka_name(key)
+        for version, count in api.by_version.items():
+            to.add(catalog.REQUESTS, count, name, str(version))
+        for family, durations in (
+            (catalog.TOTAL_TIME, api.total),
+            (catalog.LOCAL_TIME, api.local),
+            (catalog.REMOTE_TIME, api.remote),
+        ):
+            _quantiles(to, family, durations, now, name, factor=MILLISECONDS)
+        request_bytes, reply_bytes = api.bytes_
+        to.add(catalog.REQUEST_BYTES, request_bytes, name)
+        to.add(catalog.REPLY_BYTES, reply_bytes, name)
+        yield
+    for family, key in ((catalog.PRODUCE_REQUESTS, ApiKey.PRODUCE), (catalog.FETCH_REQUESTS, ApiKey.FETCH)):
+        api_counts = meter.by_api.get(key)
+        to.add(family, 0 if api_counts is None else api_counts.total.count)
+
+
+def _quantiles(
+    to: "Measurements", family: "Family", durations: Durations, now: float, *labels: str, factor: float = 1.0
+) -> None:
+    values = durations.quantiles(now)
+    quantiles = [(str(share), value * factor) for share, value in zip(QUANTILES, values, strict=True)]
+    to.add_quantiles(family, quantiles, durations.count, durations.total_s * factor, *labels)
+
+
+def _kafka_name(key: int) -> str:
+    """An API's name as Kafka's metrics have it: `OffsetCommit`."""
+    return "".join(word.capitalize() for word in ApiKey(key).name.split("_"))
+
+
+def _image(services: "Services", to: "Measurements") -> "Steps[None]":
+    """What the controller reports of the cluster. A lone broker is its own controller."""
+    image, cluster = services.metadata.image, services.cluster
+    is_controller = cluster is None or image.controller_id == services.metadata.broker_id
+    to.add(catalog.ACTIVE_CONTROLLER, is_controller)
+    to.add(catalog.BROKERS, len(image.brokers))
+    offline = imbalanced = partitions = 0
+    for number, topic in enumerate(image.topics.values() if is_controller else ()):
+        partitions += len(topic.partitions)
+        for part in topic.partitions:
+            offline += part.leader < 0
+            imbalanced += part.leader >= 0 and part.leader != part.replicas[0]
+        if number % PARTITIONS_PER_STEP == 0:
+            yield
+    to.add(catalog.TOPICS, len(image.topics) if is_controller else 0)
+    to.add(catalog.ALL_PARTITIONS, partitions)
+    to.add(catalog.OFFLINE_PARTITIONS, offline)
+    to.add(catalog.IMBALANCE, imbalanced)
+
+
+def _replicas(services: "Services", to: "Measurements") -> "Steps[None]":
+    partitions = services.replicas.partitions()
+    counts: Counter[str] = Counter()
+    oldest = 0
+    for number, partition in enumerate(partitions):
+        if number % PARTITIONS_PER_STEP == 0:
+            yield
+        if not partition.leading:
+            continue
+        log = partition.log
+        counts[catalog.LEADERS.name] += 1
+        counts[catalog.OPEN_TRANSACTIONS.name] += log.producer_state.open_transactions
+        oldest = max(oldest, log.high_watermark - log.last_stable_offset)
+        in_sync, needed = len(partition.isr), partition.min_in_sync
+        counts[catalog.UNDER_REPLICATED.name] += in_sync < len(partition.replicas)
+        counts[catalog.UNDER_MIN_ISR.name] += in_sync < needed
+        counts[catalog.AT_MIN_ISR.name] += len(partition.replicas) > 1 and in_sync == needed
+        if partition.in_sync is not None:
+            _follower_lag(partition, to)
+    to.add(catalog.PARTITIONS, len(partitions))
+    for family in (
+        catalog.LEADERS,
+        catalog.UNDER_REPLICATED,
+        catalog.UNDER_MIN_ISR,
+        catalog.AT_MIN_ISR,
+        catalog.OPEN_TRANSACTIONS,
+    ):
+        to.add(family, counts[family.name])
+    to.add(catalog.OLDEST_TRANSACTION, oldest)
+    to.add(catalog.OFFLINE_REPLICAS, services.replicas.offline_count())
+
+
+def _follower_lag(partition: "Partition", to: "Measurements") -> None:
+    assert partition.in_sync is not None
+    end = partition.log.log_end_offset
+    for replica, follower in partition.in_sync.followers.items():
+        if 0 <= follower.end_offset < end:
+            topic, number = partition.topic_partition
+            to.add(catalog.FOLLOWER_LAG, end - follower.end_offset, topic, str(number), str(replica))
+
+
+def gather_topics(services: "Services", limits: Limits, to: "Measurements") -> "Steps[frozenset[str]]":
+    """The series of topics, internal ones too; returns the topics that have them."""
+    throughput = services.replicas.throughput
+    families = (
+        (catalog.MESSAGES_IN, "produced_records"),
+        (catalog.BYTES_IN, "produced_bytes"),
+        (catalog.BYTES_OUT, "fetched_bytes"),
+        (catalog.REPLICATION_IN, "replicated_in_bytes"),
+        (catalog.REPLICATION_OUT, "replicated_out_bytes"),
+    )
+    total = throughput.total()
+    for family, counted in families:
+        to.add(family, getattr(total, counted))
+    by_topic = sorted(throughput)
+    shown = by_topic[: limits.topics]
+    to.add(catalog.LEFT_OUT, len(by_topic) - len(shown), "topics")
+    for number, (topic, counts) in enumerate(shown):
+        if number % PARTITIONS_PER_STEP == 0:
+            yield
+        for family, counted in families:
+            to.add(family, getattr(counts, counted), topic)
+    names = frozenset(topic for topic, _ in shown)
+    yield from _partitions(services.replicas.partitions(), names, services.metadata.image, to)
+    return names
+
+
+def _partitions(
+    partitions: "Iterable[Partition]", shown: frozenset[str], image: "MetadataImage", to: "Measurements"
+) -> "Steps[None]":
+    sizes: Counter[str] = Counter()
+    log_size, newest, oldest = map(to.of, (catalog.LOG_SIZE, catalog.NEWEST_OFFSET, catalog.OLDEST_OFFSET))
+    for number, partition in enumerate(partitions):
+        if number % PARTITIONS_PER_STEP == 0:
+            yield
+        topic, index = partition.topic_partition
+        if topic not in shown:
+            continue
+        label, log = str(index), partition.log
+        size = log.size_bytes
+        sizes[topic] += size
+        log_size.add(size, topic, label)
+        if partition.leading:
+            newest.add(log.high_watermark, topic, label)
+            oldest.add(log.log_start_offset, topic, label)
+    for name, size in sizes.items():
+        to.add(catalog.TOPIC_SIZE, size, name)
+        known = image.topics.get(TopicName(name))
+        if known is not None:
+            to.add(catalog.TOPIC_PARTITIONS, len(known.partitions), name)

@@ -1,0 +1,265 @@
+"""The Grafana dashboards of `deploy/grafana`, written from a short description of each panel.
+
+`python -m tools.dashboards` writes the files; a test holds them equal to what this makes, and asks a real Prometheus
+every query.
+"""
+
+import json
+from typing import Any, Final, NamedTuple
+
+from tools.docs.markdown import ROOT
+
+FOLDER: Final = ROOT / "deploy" / "grafana"
+SOURCE: Final = {"type": "prometheus", "uid": "${source}"}
+WIDTH: Final = 12
+HEIGHT: Final = 8
+COLUMNS: Final = 24 // WIDTH
+RATE: Final = "$__rate_interval"
+TOPICS: Final = "kafka_server_brokertopicmetrics"
+
+
+class Panel(NamedTuple):
+    """A plot: its title, Grafana's unit, and queries by the legend of their series."""
+
+    title: str
+    unit: str
+    queries: dict[str, str]
+
+
+def _rate(metric: str, by: str, only: str = "") -> str:
+    return f"sum by ({by}) (rate({metric}{{job=~'$job'{only}}}[{RATE}]))"
+
+
+def _value(metric: str, by: str, only: str = "") -> str:
+    return f"sum by ({by}) ({metric}{{job=~'$job'{only}}})"
+
+
+ALL_TOPICS: Final = ", topic=''"
+EACH_TOPIC: Final = ", topic=~'$topic', topic!=''"
+
+DASHBOARDS: Final = {
+    "broker": (
+        Panel(
+            "Bytes in and out",
+            "Bps",
+            {
+                "{{instance}} in": _rate(f"{TOPICS}_bytesin_total", "instance", ALL_TOPICS),
+                "{{instance}} out": _rate(f"{TOPICS}_bytesout_total", "instance", ALL_TOPICS),
+            },
+        ),
+        Panel("Records in", "cps", {"{{instance}}": _rate(f"{TOPICS}_messagesin_total", "instance", ALL_TOPICS)}),
+        Panel(
+            "Requests",
+            "reqps",
+            {"{{request}}": _rate("kafka_network_requestmetrics_requests_total", "request")},
+        ),
+        Panel(
+            "Produce and fetch, 99th percentile",
+            "ms",
+            {
+                "{{instance}} {{request}}": (
+                    "max by (instance, request) (kafka_network_requestmetrics_totaltimems"
+                    "{job=~'$job', quantile='0.99', request=~'Produce|Fetch'})"
+                )
+            },
+        ),
+        Panel(
+            "Event loop delay, 99th percentile",
+            "s",
+            {"{{instance}}": "max by (instance) (ottla_event_loop_delay_seconds{job=~'$job', quantile='0.99'})"},
+        ),
+        Panel("Processor", "percentunit", {"{{instance}}": _rate("process_cpu_seconds_total", "instance")}),
+        Panel(
+            "Memory",
+            "bytes",
+            {
+                "{{instance}} resident": _value("process_resident_memory_bytes", "instance"),
+                "{{instance}} requests and replies": _value("ottla_request_memory_bytes", "instance"),
+            },
+        ),
+        Panel(
+            "Connections",
+            "short",
+            {
+                "{{instance}} {{listener}}": _value(
+                    "kafka_server_socketservermetrics_connection_count", "instance, listener"
+                )
+            },
+        ),
+        Panel(
+            "Time of a round of fdatasync",
+            "s",
+            {
+                "{{instance}} {{directory}}": (
+                    f"rate(ottla_group_commit_seconds_sum{{job=~'$job'}}[{RATE}]) "
+                    f"/ rate(ottla_group_commit_seconds_count{{job=~'$job'}}[{RATE}])"
+                )
+            },
+        ),
+        Panel(
+            "Room in log directories",
+            "bytes",
+            {"{{instance}} {{directory}}": _value("ottla_log_directory_free_bytes", "instance, directory")},
+        ),
+        Panel(
+            "Errors and warnings logged",
+            "short",
+            {
+                "{{instance}} {{level}}": (
+                    "sum by (instance, level) (increase(ottla_log_messages_total"
+                    f"{{job=~'$job', level=~'WARNING|ERROR|CRITICAL'}}[{RATE}]))"
+                )
+            },
+        ),
+    ),
+    "topics": (
+        Panel("Records in", "cps", {"{{topic}}": _rate(f"{TOPICS}_messagesin_total", "topic", EACH_TOPIC)}),
+        Panel("Bytes in", "Bps", {"{{topic}}": _rate(f"{TOPICS}_bytesin_total", "topic", EACH_TOPIC)}),
+        Panel("Bytes out", "Bps", {"{{topic}}": _rate(f"{TOPICS}_bytesout_total", "topic", EACH_TOPIC)}),
+        Panel("Size, all replicas", "bytes", {"{{topic}}": _value("ottla_topic_size_bytes", "topic", EACH_TOPIC)}),
+        Panel(
+            "Records between the oldest and the newest",
+            "short",
+            {
+                "{{topic}}": (
+                    "sum by (topic) (kafka_topic_partition_current_offset{job=~'$job', topic=~'$topic'} "
+                    "- kafka_topic_partition_oldest_offset{job=~'$job', topic=~'$topic'})"
+                )
+            },
+        ),
+        Panel(
+            "Partitions",
+            "short",
+            {"{{topic}}": "max by (topic) (kafka_topic_partitions{job=~'$job', topic=~'$topic'})"},
+        ),
+    ),
+    "groups": (
+        Panel("Lag", "short", {"{{consumergroup}}": _value("kafka_consumergroup_lag", "consumergroup")}),
+        Panel(
+            "Lag by topic",
+            "short",
+            {"{{consumergroup}} {{topic}}": _value("kafka_consumergroup_lag", "consumergroup, topic")},
+        ),
+        Panel(
+            "Progress",
+            "cps",
+            {
+                "{{consumergroup}} {{topic}}": (
+                    f"sum by (consumergroup, topic) (rate(kafka_consumergroup_current_offset{{job=~'$job'}}[{RATE}]))"
+                )
+            },
+        ),
+        Panel("Groups by state", "short", {"{{type}} {{state}}": _value("ottla_groups", "type, state")}),
+        Panel("Open transactions", "short", {"{{instance}}": _value("ottla_open_transactions", "instance")}),
+        Panel(
+            "Records held back by transactions",
+            "short",
+            {"{{instance}}": _value("ottla_oldest_transaction_records", "instance")},
+        ),
+        Panel("Share partitions", "short", {"{{instance}}": _value("ottla_share_partitions", "instance")}),
+    ),
+    "cluster": (
+        Panel("Brokers", "short", {"brokers": "max(kafka_brokers{job=~'$job'})"}),
+        Panel(
+            "Controllers",
+            "short",
+            {"controllers": "sum(kafka_controller_kafkacontroller_activecontrollercount{job=~'$job'})"},
+        ),
+        Panel(
+            "Partitions without a leader",
+            "short",
+            {"offline": "sum(kafka_controller_kafkacontroller_offlinepartitionscount{job=~'$job'})"},
+        ),
+        Panel(
+            "Under-replicated partitions",
+            "short",
+            {"{{instance}}": _value("kafka_server_replicamanager_underreplicatedpartitions", "instance")},
+        ),
+        Panel(
+            "Partitions below min.insync.replicas",
+            "short",
+            {"{{instance}}": _value("kafka_server_replicamanager_underminisrpartitioncount", "instance")},
+        ),
+        Panel("Leaders", "short", {"{{instance}}": _value("kafka_server_replicamanager_leadercount", "instance")}),
+        Panel(
+            "Follower lag",
+            "short",
+            {"replica {{replica}}": "max by (replica) (ottla_follower_lag_records{job=~'$job'})"},
+        ),
+        Panel(
+            "Replication in",
+            "Bps",
+            {"{{instance}}": _rate(f"{TOPICS}_replicationbytesin_total", "instance", ALL_TOPICS)},
+        ),
+    ),
+}
+
+
+def dashboard(name: str) -> dict[str, Any]:
+    """The dashboard of this name, as Grafana imports it."""
+    return {
+        "uid": f"ottla-{name}",
+        "title": f"Ottla: {name}",
+        "tags": ["ottla"],
+        "schemaVersion": 38,
+        "timezone": "browser",
+        "refresh": "30s",
+        "time": {"from": "now-1h", "to": "now"},
+        "templating": {"list": _variables(name)},
+        "panels": [_panel(number, panel) for number, panel in enumerate(DASHBOARDS[name])],
+    }
+
+
+def _variables(name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = [
+        {"name": "source", "label": "Prometheus", "type": "datasource", "query": "prometheus"},
+        _query("job", "label_values(ottla_build_info, job)"),
+    ]
+    if name == "topics":
+        found.append(_query("topic", "label_values(kafka_topic_partitions{job=~'$job'}, topic)"))
+    return found
+
+
+def _query(name: str, query: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "label": name.capitalize(),
+        "type": "query",
+        "datasource": SOURCE,
+        "query": query,
+        "includeAll": True,
+        "allValue": ".*",
+        "multi": True,
+        "refresh": 2,
+        "current": {"text": "All", "value": "$__all"},
+    }
+
+
+def _panel(number: int, panel: Panel) -> dict[str, Any]:
+    return {
+        "id": number + 1,
+        "type": "timeseries",
+        "title": panel.title,
+        "datasource": SOURCE,
+        "gridPos": {
+            "x": number % COLUMNS * WIDTH,
+            "y": number // COLUMNS * HEIGHT,
+            "w": WIDTH,
+            "h": HEIGHT,
+        },
+        "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
+        "targets": [
+            {"refId": chr(ord("A") + index), "datasource": SOURCE, "expr": query, "legendFormat": legend}
+            for index, (legend, query) in enumerate(panel.queries.items())
+        ],
+    }
+
+
+def text(name: str) -> str:
+    """The file of a dashboard."""
+    return json.dumps(dashboard(name), indent=1) + "\n"
+
+
+if __name__ == "__main__":
+    for each in DASHBOARDS:
+        (FOLDER / f"{each}.json").write_text(text(each), encoding="utf-8")
