@@ -98,7 +98,7 @@ def plan_configs(
             if not change.name:
                 raise InvalidRequest("Subscription name can't be empty")
             subscription(after)
-        case ResourceType.USER:
+        case ResourceType.USER | ResourceType.CLIENT | ResourceType.USER_CLIENT | ResourceType.IP:
             after = _edited(before, change.edits, {}, config)
         case _:
             raise InvalidRequest(f"Unknown resource type {change.resource_type}")

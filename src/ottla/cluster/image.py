@@ -26,7 +26,13 @@ class ResourceType(IntEnum):
     CLIENT_METRICS = 16
     GROUP = 32
     USER = -2
-    """What a user logs in with. No config request reads or changes it: its values are secrets."""
+    """What a user logs in with, and a user's quotas. No config request reads or changes it: it has secrets."""
+    CLIENT = -3
+    """The quotas of a client id. Like those of the next two, only requests about quotas read and change them."""
+    USER_CLIENT = -4
+    """The quotas of a client id of a user; `ottla.quotas.entities` makes its name."""
+    IP = -5
+    """The quotas of an address."""
 
 
 CLUSTER_DEFAULT: Final = ""

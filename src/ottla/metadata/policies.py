@@ -201,8 +201,8 @@ class Policies:
 
     async def config_refusal(self, change: ConfigChange, altered: Mapping[str, str | None]) -> OttlaError | None:
         """Why a resource's settings must not be `altered` so."""
-        if self._configs is None or change.resource_type is ResourceType.USER:
-            return None  # policies see no secrets
+        if self._configs is None or change.resource_type not in _KINDS:
+            return None  # policies see no secrets, and in Kafka no quotas
         return await self._configs.refusal(ConfigRequest(_KINDS[change.resource_type], change.name, dict(altered)))
 
     async def close(self) -> None:

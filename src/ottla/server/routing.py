@@ -186,6 +186,8 @@ ROUTES: Final[dict[ApiKey, Route]] = {
         Route(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, (DESCRIBE_CLUSTER,)),
         Route(ApiKey.OFFSET_DELETE, 0, 0, (requires((DELETE, GROUP)), READ_TOPIC)),
         Route(ApiKey.UPDATE_FEATURES, 0, 2, (ALTER_CLUSTER,)),
+        Route(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1, (requires((DESCRIBE_CONFIGS, CLUSTER)),)),
+        Route(ApiKey.ALTER_CLIENT_QUOTAS, 0, 1, (requires((ALTER_CONFIGS, CLUSTER)),)),
         Route(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0, (DESCRIBE_CLUSTER,)),
         Route(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, 0, (ALTER_CLUSTER,)),
         Route(ApiKey.DESCRIBE_CLUSTER, 0, 2, ()),

@@ -13,6 +13,8 @@ import pytest
 from tests.support.eventually import eventually
 from tests.support.genuine import GenuineKafka
 from tests.support.ottla_process import OttlaProcess
+from tests.support.quota_stories import FILTERS, REFUSED, REMOVED, alteration, question
+from tests.support.quota_stories import SET as QUOTAS
 from tests.support.raw_client import ask
 
 from ottla.errors import ErrorCode
@@ -491,6 +493,23 @@ def test_a_broker_that_is_alive_stays(pair: Pair) -> None:
     answer = ask(pair.ottla, ub.UnregisterBrokerRequest(broker_id=1), 0)
     assert answer.error_code == ErrorCode.INVALID_REQUEST
     assert answer.error_message == "Broker 1 is alive. Stop it: its registration ends with its session."
+
+
+def test_quotas(pair: Pair) -> None:
+    """Filters are asked while quotas are set, changed and removed; those that throttle are of nobody's here."""
+    pair.ask(alteration(*QUOTAS, validate_only=True), 1)
+    pair.look(question(), 1)
+    pair.ask(alteration(*QUOTAS), 1)
+    for version in (0, 1):
+        for refused in REFUSED:
+            pair.ask(alteration(refused), version)
+        for components in FILTERS:
+            for strict in (False, True):
+                pair.look(question(*components, strict=strict), version)
+    pair.ask(alteration(*REMOVED), 1)
+    pair.look(question(), 1)
+    pair.ask(alteration(QUOTAS[0], QUOTAS[0], REFUSED[0], ((("user", "alice"),), (("producer_byte_rate", 5.0),))), 1)
+    pair.look(question(), 1)
 
 
 @pytest.mark.parametrize("resource", ["1", ""])

@@ -99,7 +99,7 @@ def test_passes_over_settings_of_what_ottla_does_not_have() -> None:
         async with Two() as two:
             await two.start()
             for data in (
-                b'{"version":2,"entity_path":"users/a%20b/clients/c"}',
+                b'{"version":2,"entity_path":"users/a%20b/groups/c"}',
                 b'{"version":1,"entity_type":"topics","entity_name":"orders"}',
                 b"?",
             ):

@@ -5,6 +5,8 @@
     /brokers/topics/orders                     topic id and replicas
     /brokers/topics/orders/partitions/0/state  leader, epochs, in-sync replicas
     /config/topics/orders                      settings; likewise /config/brokers/1 and /config/brokers/<default>
+    /config/users/alice                        a user's credentials and quotas; quotas of /config/clients/<id>,
+                                               /config/users/alice/clients/<id> and /config/ips/<address>
     /config/groups/my%20group                  settings of a group, whose name may hold anything (Ottla's own)
     /config/changes/config_change_0000000007   {"version":2,"entity_path":"topics/orders"}: those have changed
     /ottla/config_changes/config_change_...    likewise, of settings that are Ottla's own
@@ -21,7 +23,7 @@ Source: Kafka 3.9, `ZkData`.
 
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 from urllib.parse import quote, unquote
 from uuid import UUID
@@ -53,6 +55,7 @@ from ottla.cluster.image import (
 from ottla.errors import OttlaError
 from ottla.ids import BrokerId, LeaderEpoch, PartitionId, ProducerId, TopicId, TopicName
 from ottla.metadata.store.base import Create, Delete, Node, Operation, Update
+from ottla.quotas.entities import DEFAULT_NODE, node_of
 
 CLUSTER_ID_PATH: Final = "/cluster/id"
 BROKERS_PATH: Final = "/brokers/ids"
@@ -79,9 +82,12 @@ _CONFIG_DIRECTORIES: Final = {
     ResourceType.GROUP: "groups",
     ResourceType.CLIENT_METRICS: "client-metrics",
     ResourceType.USER: "users",
+    ResourceType.CLIENT: "clients",
+    ResourceType.IP: "ips",
 }
+_SANITIZED: Final = frozenset((ResourceType.USER, ResourceType.CLIENT))
 _CONFIG_TYPES: Final = {directory: resource_type for resource_type, directory in _CONFIG_DIRECTORIES.items()}
-_DEFAULT_NAME: Final = "<default>"
+_KAFKAS_ENTITIES: Final = ("topics/", "brokers/", "users/", "clients/", "ips/")
 PLAINTEXT: Final = "PLAINTEXT"
 
 
@@ -130,11 +136,10 @@ def read_image(nodes: Mapping[str, Node]) -> MetadataImage:
                 case ["brokers", "ids", number]:
                     broker_id = BrokerId(int(number))
                     brokers[broker_id] = _read_broker(broker_id, json.loads(node.data), node.created)
-                case ["config", directory, name] if directory in _CONFIG_TYPES:
-                    name = _config_name(name)
+                case ["config", *rest] if (resource := _config_resource(rest)) is not None:
                     found: dict[str, str] = json.loads(node.data).get("config", {})
                     if found:
-                        configs[_CONFIG_TYPES[directory], name] = found
+                        configs[resource] = found
                 case ["cluster", "id"]:
                     cluster_id = json.loads(node.data)["id"]
                 case ["feature"]:
@@ -432,7 +437,7 @@ def _notification(path: str) -> Operation:
     entity = path.removeprefix(f"{CONFIG_PATH}/")
     data = _json({"version": 2, "entity_path": entity})
     # A notification of settings that Kafka 3.9 does not have would stop its brokers from reading any other.
-    parent = CONFIG_CHANGES_PATH if entity.startswith(("topics/", "brokers/", "users/")) else OWN_CONFIG_CHANGES_PATH
+    parent = CONFIG_CHANGES_PATH if entity.startswith(_KAFKAS_ENTITIES) else OWN_CONFIG_CHANGES_PATH
     return Create(f"{parent}/config_change_", data, sequential=True)
 
 
@@ -451,12 +456,12 @@ def read_configs(path: str, node: Node | None) -> SetConfigs | None:
     Raises `MalformedNode`.
     """
     match path.split("/")[1:]:
-        case ["config", directory, name] if directory in _CONFIG_TYPES:
+        case ["config", *rest] if (resource := _config_resource(rest)) is not None:
             try:
                 configs: dict[str, str] = {} if node is None else json.loads(node.data).get("config", {})
             except (ValueError, AttributeError) as error:
                 raise MalformedNode(f"the metadata at {path} cannot be read: {error!r}") from error
-            return SetConfigs(_CONFIG_TYPES[directory], _config_name(name), configs)
+            return SetConfigs(*resource, configs)
         case _:
             return None
 
@@ -496,14 +501,28 @@ def _broker_node(broker: BrokerImage, now_ms: int) -> bytes:
 
 def config_path(resource_type: ResourceType, name: str) -> str:
     """Where the settings of a resource stand."""
-    node = quote(name, safe="") or _DEFAULT_NAME
+    if resource_type is ResourceType.USER_CLIENT:
+        return f"{CONFIG_PATH}/users/{name}"
+    if resource_type is ResourceType.IP:
+        return f"{CONFIG_PATH}/ips/{name or DEFAULT_NODE}"
+    node = node_of(name) if resource_type in _SANITIZED else quote(name, safe="") or DEFAULT_NODE
     if node in (".", ".."):  # which mean something else in a path
         node = node.replace(".", "%2E")
     return f"{CONFIG_PATH}/{_CONFIG_DIRECTORIES[resource_type]}/{node}"
 
 
-def _config_name(node: str) -> str:
-    return CLUSTER_DEFAULT if node == _DEFAULT_NAME else unquote(node)
+def _config_resource(parts: Sequence[str]) -> tuple[ResourceType, str] | None:
+    """The resource whose settings stand below `/config` at this path; None if there is none."""
+    match parts:
+        case ["users", user, "clients", client_id]:
+            return ResourceType.USER_CLIENT, f"{user}/clients/{client_id}"
+        case [directory, node] if directory in _CONFIG_TYPES:
+            resource_type = _CONFIG_TYPES[directory]
+            if resource_type is ResourceType.IP and node != DEFAULT_NODE:
+                return resource_type, node
+            return resource_type, CLUSTER_DEFAULT if node == DEFAULT_NODE else unquote(node)
+        case _:
+            return None
 
 
 def state_path(topic: TopicName, partition: int) -> str:

@@ -8,7 +8,7 @@ from typing import Final
 
 from ottla.protocol.api import ApiKey
 from ottla.security.authorization import Operation
-from ottla.server.access import admin, data, groups
+from ottla.server.access import admin, data, groups, quotas
 from ottla.server.access.access import Guard
 from ottla.server.access.whole import cluster, everybody, group
 
@@ -64,6 +64,8 @@ GUARDS: Final[Mapping[ApiKey, Guard]] = {
     ApiKey.LIST_PARTITION_REASSIGNMENTS: cluster(DESCRIBE),
     ApiKey.OFFSET_DELETE: groups.offset_delete,
     ApiKey.UPDATE_FEATURES: cluster(ALTER),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: cluster(DESCRIBE_CONFIGS),
+    ApiKey.ALTER_CLIENT_QUOTAS: cluster(Operation.ALTER_CONFIGS, answer=quotas.refused_quotas),
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: cluster(DESCRIBE),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: cluster(ALTER, answer=admin.refused_credentials),
     ApiKey.DESCRIBE_CLUSTER: admin.describe_cluster,

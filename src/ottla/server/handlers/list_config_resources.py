@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ottla.metadata.view import MetadataView
 
 TYPES_SINCE: Final = 1
-KNOWN: Final = frozenset(ResourceType) - {ResourceType.UNKNOWN}
+KNOWN: Final = frozenset(kind for kind in ResourceType if kind > ResourceType.UNKNOWN)
 
 
 def handle(
