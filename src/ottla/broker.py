@@ -45,6 +45,7 @@ from ottla.replication.compaction import Compaction
 from ottla.replication.directory_failures import DirectoryFailures
 from ottla.replication.maintenance import Maintenance
 from ottla.replication.manager import ReplicaManager
+from ottla.server.client_quotas import ClientQuotas
 from ottla.server.cold_fetches import ColdFetches
 from ottla.server.connection_limits import ConnectionLimits, follow_settings
 from ottla.server.context import Services
@@ -245,6 +246,10 @@ class Broker:
         telemetry.follow(empty_image(""), metadata.image)
         stack.callback(metadata.subscribe(telemetry.follow))
 
+        quotas = ClientQuotas(config, clock)
+        quotas.follow(empty_image(""), metadata.image)
+        stack.callback(metadata.subscribe(quotas.follow))
+
         def disconnected(connection_id: int) -> None:
             share_partitions.sessions.disconnected(connection_id)
             telemetry.disconnected(connection_id)
@@ -282,6 +287,7 @@ class Broker:
             memory=memory,
             listeners=listeners,
             telemetry=telemetry,
+            quotas=quotas,
             slices=slices,
             acls=acls,
             audit=audit,

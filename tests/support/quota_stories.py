@@ -1,9 +1,17 @@
 """Requests about quotas that genuine Kafka and Ottla answer alike, changes and filters, valid and not."""
 
-from typing import Final
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from ottla.protocol.messages import alter_client_quotas as aq
+from ottla.protocol.messages import create_topics as ct
 from ottla.protocol.messages import describe_client_quotas as dq
+from ottla.protocol.messages import fetch as f
+from ottla.protocol.messages import metadata as md
+from tests.support.eventually import eventually
+from tests.support.raw_client import RawConnection, ask
+from tests.support.stories import batch, produce
 
 Entity = tuple[tuple[str, str | None], ...]
 Ops = tuple[tuple[str, float | None], ...]
@@ -107,3 +115,97 @@ REMOVED: Final = (
     (((CLIENT, "app"),), (("producer_byte_rate", None), ("controller_mutation_rate", 2.0))),
     (((IP, None),), (("connection_creation_rate", None),)),
 )
+
+
+# -- requests that use quotas ----------------------------------------------------------------------------------------
+
+
+def produced(connection: RawConnection, topic: str, records: bytes, *, acks: int = -1) -> Any:
+    """Produce records to partition 0; the answer, None for acks=0."""
+    request = produce([(topic, 0, records)], acks=acks)
+    if acks == 0:
+        connection.send(request, 9)
+        return None
+    answer = connection.ask(request, 9)
+    assert answer.responses[0].partition_responses[0].error_code == 0
+    return answer
+
+
+def consumed(connection: RawConnection, topic: str, offset: int, most: int) -> tuple[Any, int]:
+    """Fetch from partition 0; the answer, and how many bytes of records it has."""
+    partition = f.FetchPartition(
+        partition=0,
+        fetch_offset=offset,
+        partition_max_bytes=most,
+        log_start_offset=-1,
+        current_leader_epoch=-1,
+        last_fetched_epoch=-1,
+    )
+    request = f.FetchRequest(
+        replica_id=-1,
+        max_wait_ms=100,
+        min_bytes=1,
+        max_bytes=most,
+        isolation_level=0,
+        session_id=0,
+        session_epoch=-1,
+        topics=[f.FetchTopic(topic=topic, partitions=[partition])],
+        forgotten_topics_data=[],
+        rack_id="",
+    )
+    answer = connection.ask(request, 12)
+    return answer, sum(len(data.records or b"") for part in answer.responses for data in part.partitions)
+
+
+def create(bootstrap: str, client_id: str, topics: Mapping[str, int], *, version: int = 7) -> Any:
+    """Create topics of so many partitions."""
+    wanted = [
+        ct.CreatableTopic(name=name, num_partitions=count, replication_factor=1, assignments=[], configs=[])
+        for name, count in topics.items()
+    ]
+    return ask(bootstrap, ct.CreateTopicsRequest(topics=wanted), version, client_id=client_id)
+
+
+def first_throttle_times(bootstrap: str) -> dict[str, tuple[int, int]]:
+    """Use up one quota of each kind: how many requests were not throttled, and the throttle time of the next."""
+    quotas = {
+        "producer_byte_rate": 100_000.0,
+        "consumer_byte_rate": 100_000.0,
+        "request_percentage": 0.001,
+        "controller_mutation_rate": 1.0,
+    }
+    for kind, value in quotas.items():
+        entity: Entity = ((USER, "ANONYMOUS"), (CLIENT, kind))
+        (answer,) = ask(bootstrap, alteration((entity, ((kind, value),))), 1).entries
+        assert answer.error_code == 0
+    create(bootstrap, "setup", {"throttled": 1})
+    eventually(lambda: _is_led(bootstrap, "throttled"))
+    data = batch(os.urandom(190_000))
+    steps: dict[str, Callable[[RawConnection, int], int]] = {
+        "producer_byte_rate": lambda producer, _: int(produced(producer, "throttled", data).throttle_time_ms),
+        "consumer_byte_rate": lambda consumer, at: int(
+            consumed(consumer, "throttled", at + 1, len(data))[0].throttle_time_ms
+        ),
+        "request_percentage": lambda client, _: int(client.ask(md.MetadataRequest(topics=None), 12).throttle_time_ms),
+        "controller_mutation_rate": lambda _, at: int(
+            create(bootstrap, "controller_mutation_rate", {f"{at}a": 6, f"{at}b": 6, f"{at}c": 6}).throttle_time_ms
+        ),
+    }
+    found = {}
+    for kind, step in steps.items():
+        with RawConnection(bootstrap, client_id=kind) as connection:
+            allowed = 0
+            while (throttle_ms := step(connection, allowed)) == 0:
+                allowed += 1
+        found[kind] = allowed, throttle_ms
+    return found
+
+
+def _is_led(bootstrap: str, topic: str) -> bool:
+    asked = md.MetadataRequest(topics=[md.MetadataRequestTopic(name=topic)])
+    (found,) = ask(bootstrap, asked, 12).topics
+    if found.error_code or found.partitions[0].leader_id < 0:
+        return False
+    with RawConnection(bootstrap) as connection:
+        request = produce([(topic, 0, batch(b"first"))])
+        return bool(connection.ask(request, 9).responses[0].partition_responses[0].error_code == 0)

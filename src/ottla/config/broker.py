@@ -78,6 +78,10 @@ class BrokerConfig:
     metrics_listeners: tuple[str, ...]
     metrics_topics_max: int
     metrics_groups_max: int
+    quota_window_num: int
+    quota_window_size_seconds: int
+    controller_quota_window_num: int
+    controller_quota_window_size_seconds: int
     create_topic_policy_class_name: str | None
     alter_config_policy_class_name: str | None
     auto_create_topics_enable: bool

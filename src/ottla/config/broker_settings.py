@@ -382,6 +382,25 @@ _CONNECTIONS: Final = (
     ),
 )
 
+_QUOTAS: Final = (
+    _fixed(
+        "quota.window.num",
+        Kind.INT,
+        "11",
+        "Samples in the window over which the use of quotas is measured.",
+        AT_LEAST_1,
+    ),
+    _fixed("quota.window.size.seconds", Kind.INT, "1", "Length of such a sample.", AT_LEAST_1),
+    _fixed(
+        "controller.quota.window.num",
+        Kind.INT,
+        "11",
+        "Samples in the window for quotas of topic changes: a burst may take what the window allows.",
+        AT_LEAST_1,
+    ),
+    _fixed("controller.quota.window.size.seconds", Kind.INT, "1", "Length of such a sample.", AT_LEAST_1),
+)
+
 _PRODUCERS: Final = (
     _dynamic(
         "producer.id.expiration.ms",
@@ -448,6 +467,7 @@ BROKER_SETTINGS: Final[dict[str, Setting]] = {
         *_LOG,
         *_CLEANER,
         *_CONNECTIONS,
+        *_QUOTAS,
         *GROUPS,
         *CONSUMER_GROUPS,
         *SHARE_GROUPS,

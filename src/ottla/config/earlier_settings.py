@@ -5,6 +5,8 @@ from typing import Final
 _NO_EFFECT: Final = "a setting of earlier Kafka versions without a part in Ottla"
 _HOST_AND_PORT: Final = "replaced by {} in Kafka 3.0, and ignored since"
 
+_DEFAULT_QUOTA: Final = "removed in Kafka 3.0: `ottla quota set` sets a quota for all users or client ids"
+
 EARLIER_SETTINGS: Final = {
     "advertised.host.name": _HOST_AND_PORT.format("advertised.listeners"),
     "advertised.port": _HOST_AND_PORT.format("advertised.listeners"),
@@ -26,8 +28,8 @@ EARLIER_SETTINGS: Final = {
     "password.encoder.keyfactory.algorithm": _NO_EFFECT,
     "password.encoder.old.secret": _NO_EFFECT,
     "password.encoder.secret": _NO_EFFECT,
-    "quota.consumer.default": "Ottla has no quotas yet",
-    "quota.producer.default": "Ottla has no quotas yet",
+    "quota.consumer.default": _DEFAULT_QUOTA,
+    "quota.producer.default": _DEFAULT_QUOTA,
     "zookeeper.sync.time.ms": _NO_EFFECT,
     "zookeeper.max.in.flight.requests": _NO_EFFECT,
     "zookeeper.set.acl": "the nodes in ZooKeeper are open to everyone",

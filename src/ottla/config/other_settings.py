@@ -278,10 +278,6 @@ _QUOTAS: Final = (
     other(
         "alter.log.dirs.replication.quota.window.size.seconds", Kind.INT, "1", "Length of such a sample.", AT_LEAST_1
     ),
-    other("controller.quota.window.num", Kind.INT, "11", "Samples kept for the quota of topic changes.", AT_LEAST_1),
-    other("controller.quota.window.size.seconds", Kind.INT, "1", "Length of such a sample.", AT_LEAST_1),
-    other("quota.window.num", Kind.INT, "11", "Samples kept for clients' quotas.", AT_LEAST_1),
-    other("quota.window.size.seconds", Kind.INT, "1", "Length of such a sample.", AT_LEAST_1),
     other("replication.quota.window.num", Kind.INT, "11", "Samples kept for replication quotas.", AT_LEAST_1),
     other("replication.quota.window.size.seconds", Kind.INT, "1", "Length of such a sample.", AT_LEAST_1),
     other("client.quota.callback.class", Kind.CLASS, None, "Java class that decides clients' quotas."),

@@ -146,7 +146,9 @@ def checked_value(entity: Entity, key: str, value: float) -> str:
     if kind is _Type.DOUBLE:
         return repr(float(value))
     if value > kind.value:
-        raise InvalidRequest(f"Proposed value for {key} is too large for {'an INT' if kind is _Type.INT else 'a LONG'}.")
+        raise InvalidRequest(
+            f"Proposed value for {key} is too large for {'an INT' if kind is _Type.INT else 'a LONG'}."
+        )
     if value < 1 or value - int(value) > _ROUNDING:  # Kafka takes a ten-millionth, which is 0 then
         raise InvalidRequest(f"{key} cannot be a fractional value.")
     return str(int(value))

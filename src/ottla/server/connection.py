@@ -73,6 +73,7 @@ class Connection:
         "_loop",
         "_max_frame_bytes",
         "_memory",
+        "_muted_until",
         "_reading",
         "_replies",
         "_requests_bytes",
@@ -80,6 +81,7 @@ class Connection:
         "_sending_soon",
         "_spared",
         "_transport",
+        "_unmuting",
         "_waiting_for_memory",
         "_writing",
         "authentication",
@@ -147,6 +149,8 @@ class Connection:
         self._waiting_for_memory = False
         self.moved_bytes = 0
         self._holds = 0  # requests that let no other one of this connection begin
+        self._muted_until = 0.0
+        self._unmuting: asyncio.TimerHandle | None = None
         self._reading = False
         self._resuming = False
         self._writing = False
@@ -277,6 +281,22 @@ class Connection:
         self._holds -= 1
         if not self.closed:
             self._resume_reading_if_possible()
+
+    def mute(self, seconds: float) -> None:
+        """Handle no further request for so long (KIP-219); answers are sent meanwhile."""
+        until = self._loop.time() + seconds
+        if self.closed or until <= self._muted_until:
+            return
+        if self._unmuting is None:
+            self.hold()
+        else:
+            self._unmuting.cancel()
+        self._muted_until = until
+        self._unmuting = self._loop.call_at(until, self._unmute)
+
+    def _unmute(self) -> None:
+        self._unmuting = None
+        self._release()
 
     def _pause_reading(self) -> None:
         if self._reading:
@@ -468,6 +488,8 @@ class Connection:
             self._loop.remove_reader(self._transport.fd)
         if self._writing and not self._loading:
             self._loop.remove_writer(self._transport.fd)
+        if self._unmuting is not None:
+            self._unmuting.cancel()
         self._transport.close()
         self._framer.give_up()
         self._memory.forget(self, self._held_bytes)

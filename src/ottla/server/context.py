@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ottla.server.access.access import Access
     from ottla.server.audit.audit_log import AuditLog
     from ottla.server.authentication import Authentication
+    from ottla.server.client_quotas import ClientQuotas, Metered
     from ottla.server.cold_fetches import ColdFetches
     from ottla.server.fetch_sessions import FetchSessionCache
     from ottla.server.keyed_queue import KeyedQueue
@@ -145,6 +146,7 @@ class Services:
     memory: "MemoryBudget"
     listeners: "Listeners"
     telemetry: "Telemetry"
+    quotas: "ClientQuotas"
     slices: "Slices"
     acls: "Acls | None" = None
     """The rules of the cluster; None without an authorizer."""
@@ -208,6 +210,7 @@ class RequestContext:
         "correlation_id",
         "from_broker",
         "is_large",
+        "metered",
     )
 
     def __init__(
@@ -228,6 +231,8 @@ class RequestContext:
         """Whether its answer may be large because it is."""
         self.access: Access | None = None
         """The rights of its client, for handlers that ask for them themselves; None without an authorizer."""
+        self.metered: Metered | None = None
+        """What it uses of its client's quotas; None while there are none."""
         self._connection = connection
 
     @property

@@ -16,17 +16,19 @@ from ottla.protocol.compiled import Steps, decode, decode_steps
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.framing import RequestHeader, decode_request_header, encode_response, encode_response_steps
 from ottla.protocol.schema import Message
+from ottla.server.client_quotas import timed
 from ottla.server.connection import Connection
 from ottla.server.context import Deferred, RequestContext, Services
 from ottla.server.failures import failure_response
 from ottla.server.framer import BadFrame
 from ottla.server.inter_broker import ANSWERS_OTHERS, CLAIMS, InterBrokerGate, Verdict
 from ottla.server.replies import Piece, ReplySlot
-from ottla.server.routing import CLUSTER_ROUTES, OWN_ROUTES, ROUTES, Handlers, Route
+from ottla.server.routing import CLUSTER_ROUTES, EXEMPT, OWN_ROUTES, ROUTES, Handlers, Route
 from ottla.slices import SLICE_S
 
 if TYPE_CHECKING:
     from ottla.server.authentication import Authentication
+    from ottla.server.client_quotas import Metered
 
 log = logging.getLogger(__name__)
 
@@ -64,13 +66,23 @@ class Dispatcher:
         self._routes: dict[int, Route] = {int(key): route for key, route in served.items()}
         self._handlers = Handlers(services)
         self._slices = services.slices
+        self._quotas = services.quotas
+        self._metered: Metered | None = None
+        """What measures the request that is being dispatched, if there are quotas."""
+        self._measured_until = 0.0
         self._now = services.clock.monotonic
         self._spent_s = 0.0
 
     def __call__(self, frame: memoryview, connection: Connection, slot: ReplySlot) -> bool:
-        began = self._now()
-        gives_way = self._dispatch(frame, connection, slot)
-        self._spent_s += self._now() - began
+        self._measured_until = began = self._now()
+        try:
+            gives_way = self._dispatch(frame, connection, slot)
+        finally:
+            ended = self._now()
+            if self._metered is not None:
+                self._metered.spend(ended - self._measured_until)
+                self._metered = None
+        self._spent_s += ended - began
         if gives_way or self._spent_s >= SLICE_S:
             self._spent_s = 0.0
             return True
@@ -138,6 +150,7 @@ class Dispatcher:
     ) -> None:
         """Decode a large request in slices, and handle nothing else of its connection before."""
         kept = connection.kept(frame)
+        context = self._context(route, header, connection, len(kept))
         steps = decode_steps(request_class(route.api_key), kept, header.api_version, body)
         slot.request_bytes = len(frame)
         release = connection.hold()
@@ -145,7 +158,6 @@ class Dispatcher:
         async def decode_and_handle() -> None:
             try:
                 request = await self._slices.run(steps)
-                context = self._context(route, header, connection, len(kept))
                 self._admit(request, context, connection, slot, len(kept))
             except (ProtocolError, BadFrame) as error:
                 log.warning("closing %s: a request that does not parse: %s", connection.describe(), error)
@@ -153,11 +165,16 @@ class Dispatcher:
             finally:
                 release()
 
-        self._spawn(decode_and_handle())
+        self._spawn(decode_and_handle(), context)
 
     def _spawn(
-        self, work: Coroutine[Any, Any, None], answer: Coroutine[Any, Any, Message | Deferred[Any] | None] | None = None
+        self,
+        work: Coroutine[Any, Any, None],
+        context: RequestContext,
+        answer: Coroutine[Any, Any, Message | Deferred[Any] | None] | None = None,
     ) -> None:
+        if context.metered is not None:
+            work = timed(work, context.metered.spend, self._now)
         task = self._services.loop.create_task(work)
         self._tasks[task] = answer
         task.add_done_callback(self._tasks.pop)
@@ -173,6 +190,8 @@ class Dispatcher:
             connection,
         )
         context.is_large = request_bytes > LARGE_BYTES
+        if self._quotas.enforced is not None:
+            self._metered = context.metered = self._quotas.enforced.begin(context, request_bytes)
         return context
 
     def _admit(
@@ -184,7 +203,7 @@ class Dispatcher:
         if claim is not None:
             context.from_broker = self._gate.admits(claim, context)
             if not context.from_broker:
-                self._spawn(self._judge(claim, request, context, connection, slot))
+                self._spawn(self._judge(claim, request, context, connection, slot), context)
                 slot.request_bytes = request_bytes
                 return True
         return self._handle(request, context, connection, slot, request_bytes)
@@ -223,10 +242,10 @@ class Dispatcher:
             if answer.keeps_request and not slot.filled:
                 slot.request_bytes = request_bytes
         elif answer is None:
-            slot.fill(())
+            self._answer(None, context, connection, slot)
         else:
             assert isinstance(answer, Coroutine)
-            self._spawn(self._answer_later(answer, context, connection, slot), answer)
+            self._spawn(self._answer_later(answer, context, connection, slot), context, answer)
             slot.request_bytes = request_bytes
             return True
         return False
@@ -272,11 +291,13 @@ class Dispatcher:
         self, response: Message | Exception | None, context: RequestContext, connection: Connection, slot: ReplySlot
     ) -> None:
         """Raises nothing: callers that complete parked requests have others to serve."""
-        if response is None:
-            slot.fill(())
-            return
         if isinstance(response, Exception):
             self._answer_failure(response, context, connection, slot)
+            return
+        if context.metered is not None:
+            self._throttle(response, context.metered, context, connection)
+        if response is None:
+            slot.fill(())
             return
         try:
             if context.api_key in SMALL_ANSWERS and not context.is_large:
@@ -285,13 +306,29 @@ class Dispatcher:
                 steps = encode_response_steps(response, context.api_version, context.correlation_id)
                 encoded = self._slices.begin(steps)
                 if encoded is None:
-                    self._spawn(self._encode_later(steps, context, connection, slot))
+                    self._spawn(self._encode_later(steps, context, connection, slot), context)
                     return
                 pieces = cast("list[Piece]", encoded.result)
         except Exception as error:
             self._answer_failure(error, context, connection, slot)
             return
         slot.fill(pieces)
+
+    def _throttle(
+        self, response: Message | None, metered: "Metered", context: RequestContext, connection: Connection
+    ) -> None:
+        """Account for a request, and handle no further one of its connection while the client is above a quota."""
+        if metered is self._metered:
+            now = self._now()
+            metered.spend(now - self._measured_until)
+            self._measured_until = now
+        if context.from_broker or context.api_key in EXEMPT:
+            return
+        throttle_ms = metered.answered(has_answer=response is not None)
+        if throttle_ms:
+            if response is not None and hasattr(response, "throttle_time_ms"):
+                response.throttle_time_ms = throttle_ms
+            connection.mute(throttle_ms / 1000)
 
     async def _encode_later(
         self, steps: Steps[list[Any]], context: RequestContext, connection: Connection, slot: ReplySlot
@@ -323,6 +360,8 @@ class Dispatcher:
         if response is None:
             connection.close()
         else:
+            if context.metered is not None:
+                self._throttle(response, context.metered, context, connection)
             slot.fill(_encode(response, context.api_version, context.correlation_id))
 
     def _answer_unknown_api_versions(self, correlation_id: int, slot: ReplySlot) -> None:

@@ -421,6 +421,12 @@ class FetchAttempt:
     def response(self) -> "Steps[FetchResponse]":
         """The answer, in steps."""
         session = self._session
+        metered = self._context.metered
+        if metered is not None and self.replica < 0 and not metered.fetched(self.total_bytes, len(self._found)):
+            if not self._incremental:  # in Kafka, its session begins with its first answer that is not empty
+                self._parts.fetch_sessions.drop(session.session_id)
+                return FetchResponse(error_code=ErrorCode.NONE, responses=[])
+            return FetchResponse(error_code=ErrorCode.NONE, session_id=session.session_id, responses=[])
         topics: dict[str | UUID, FetchableTopicResponse] = {}
         for number, (target, data) in enumerate(self._found):
             if number & STEP_MASK == STEP_MASK:

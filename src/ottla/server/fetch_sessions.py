@@ -118,7 +118,7 @@ class FetchSessionCache:
         by_id = version >= TOPIC_IDS_SINCE
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if request.session_id != NO_SESSION:
-                self._drop(request.session_id)
+                self.drop(request.session_id)
             session = FetchSession(NO_SESSION, by_id)
             session.update(request)
             if request.session_epoch == INITIAL_EPOCH and self._make_room(now, len(session.targets)):
@@ -139,10 +139,10 @@ class FetchSessionCache:
         known.update(request)
         self._targets += len(known.targets)
         if not known.targets:  # it has nothing to remember
-            self._drop(known.session_id)
+            self.drop(known.session_id)
             return FetchSession(NO_SESSION, by_id), False
         if len(known.targets) > MAX_SESSION_TARGETS or self._targets > self._max_targets:
-            self._drop(known.session_id)
+            self.drop(known.session_id)
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         known.epoch = 1 if known.epoch == MAX_EPOCH else known.epoch + 1
         known.last_used = now
@@ -154,10 +154,11 @@ class FetchSessionCache:
             oldest_id, oldest = next(iter(self._sessions.items()), (0, None))
             if oldest is None or now - oldest.last_used < self._min_eviction_seconds:
                 return False
-            self._drop(oldest_id)
+            self.drop(oldest_id)
         return True
 
-    def _drop(self, session_id: int) -> None:
+    def drop(self, session_id: int) -> None:
+        """End a session, if there is one."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self._targets -= len(session.targets)

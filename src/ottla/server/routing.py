@@ -61,7 +61,7 @@ class Route(NamedTuple):
     authorization: tuple[Requirement, ...]
     """All that apply are to be met; empty for what everybody may do."""
     quota: QuotaClass = QuotaClass.REQUEST
-    """What the request counts against. Not enforced yet."""
+    """What the request counts against (`ottla.server.client_quotas`)."""
 
     @property
     def handler_module(self) -> str:
@@ -249,6 +249,14 @@ OWN_ROUTES: Final[dict[ApiKey, Route]] = {
 }
 """APIs that Kafka does not have, with the authorization of the nearest that it has. Served to every client, and listed
 only for clients that know Ottla: others may fail on an unknown API key."""
+
+
+EXEMPT: Final = frozenset(
+    route.api_key
+    for route in (*ROUTES.values(), *CLUSTER_ROUTES.values())
+    if route.quota is QuotaClass.EXEMPT or route.authorization == (BROKERS_ONLY,)
+)
+"""APIs that use nobody's quota: those of brokers, and those of clients that log in."""
 
 
 class Handlers:

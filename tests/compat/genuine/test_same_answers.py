@@ -13,7 +13,7 @@ import pytest
 from tests.support.eventually import eventually
 from tests.support.genuine import GenuineKafka
 from tests.support.ottla_process import OttlaProcess
-from tests.support.quota_stories import FILTERS, REFUSED, REMOVED, alteration, question
+from tests.support.quota_stories import FILTERS, REFUSED, REMOVED, alteration, first_throttle_times, question
 from tests.support.quota_stories import SET as QUOTAS
 from tests.support.raw_client import ask
 
@@ -510,6 +510,15 @@ def test_quotas(pair: Pair) -> None:
     pair.look(question(), 1)
     pair.ask(alteration(QUOTAS[0], QUOTAS[0], REFUSED[0], ((("user", "alice"),), (("producer_byte_rate", 5.0),))), 1)
     pair.look(question(), 1)
+
+
+def test_throttle_times(pair: Pair) -> None:
+    """The same requests on both until each kind of quota is used up: as many are allowed, and throttled as long."""
+    genuine, ottla = (first_throttle_times(bootstrap) for bootstrap in pair)
+    assert ottla.keys() == genuine.keys()
+    for kind, (allowed, throttle_ms) in genuine.items():
+        assert ottla[kind][0] == allowed, kind
+        assert ottla[kind][1] == pytest.approx(throttle_ms, abs=300), kind  # a genuine broker may be slow meanwhile
 
 
 @pytest.mark.parametrize("resource", ["1", ""])

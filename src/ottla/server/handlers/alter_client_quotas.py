@@ -46,9 +46,7 @@ def _answer(named: Named, refused: OttlaError | None) -> ResponseEntryData:
     )
 
 
-async def _alter(
-    metadata: "MetadataView", named: Named, entry: EntryData, *, validate_only: bool
-) -> OttlaError | None:
+async def _alter(metadata: "MetadataView", named: Named, entry: EntryData, *, validate_only: bool) -> OttlaError | None:
     try:
         if len({op.key for op in entry.ops}) < len(entry.ops):
             raise duplicate(named)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from ottla.metadata.view import MetadataView
 
 IDS_SINCE = 6
+STRICT_QUOTA_SINCE = 5
+"""Clients understand that a change has to wait (KIP-599)."""
 
 
 async def handle(
@@ -46,6 +48,8 @@ async def handle(
     twice = {name for name, often in Counter(wanted).items() if often > 1}
     refused += [_refusal(name, NULL_UUID, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for name in twice]
     names = [name for name in wanted if name not in twice]
+    names, over_quota = _within_quota(metadata, names, context)
+    refused += [_refusal(name, NULL_UUID, problem.code, str(problem)) for name, problem in over_quota.items()]
     deleted = await metadata.delete_topics(names)
     results = [
         _refusal(name, NULL_UUID, answer.code, str(answer))
@@ -54,6 +58,22 @@ async def handle(
         for name, answer in zip(names, deleted, strict=True)
     ]
     return DeleteTopicsResponse(responses=results + refused)
+
+
+def _within_quota(
+    metadata: "MetadataView", names: list[TopicName], context: RequestContext
+) -> tuple[list[TopicName], dict[TopicName, OttlaError]]:
+    """The topics that may be deleted now, and those for which a quota is used up."""
+    metered, image = context.metered, metadata.image
+    if metered is None or not metered.limits_changes or image.controller_id != metadata.broker_id:
+        return names, {}
+    refused: dict[TopicName, OttlaError] = {}
+    for name in names:
+        partitions = len(image.topics[name].partitions) if name in image.topics else 0
+        problem = metered.refusal(partitions, strictly=context.api_version >= STRICT_QUOTA_SINCE)
+        if problem is not None:
+            refused[name] = problem
+    return [name for name in names if name not in refused], refused
 
 
 def _resolve(image: MetadataImage, name: str | None, topic_id: UUID, often: int) -> TopicName | DeletableTopicResult:
@@ -76,4 +96,4 @@ def _resolve(image: MetadataImage, name: str | None, topic_id: UUID, often: int)
 
 
 def _refusal(name: str | None, topic_id: UUID, code: ErrorCode, message: str) -> DeletableTopicResult:
-    return DeletableTopicResult(name=name, topic_id=topic_id, error_code=code, error_message=message)
+    return DeletableTopicResult(name=name, topic_id=topic_id, error_code=code, error_message=message or None)

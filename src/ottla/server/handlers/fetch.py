@@ -40,6 +40,8 @@ def handle(parts: Parts, request: FetchRequest, context: RequestContext) -> "_An
     if isinstance(opened, ErrorCode):
         return FetchResponse(error_code=opened, responses=[])
     session, incremental = opened
+    if context.metered is not None and (most := context.metered.largest_fetch_bytes()) is not None:
+        request.max_bytes = min(request.max_bytes, most)
     request.topics = []  # the session has what it needs of them, and a fetch may wait for long
     fetch = _Fetch(parts, request, context, session, incremental)
     if len(session.targets) <= MANY:
@@ -138,7 +140,12 @@ class _Fetch:
         self._parked = attempt.partitions
         self._is_quiet = attempt.is_quiet
         is_follower = attempt.replica >= 0
-        if len(self._parked) == 1 and not is_follower and self._context.access is None:
+        if (
+            len(self._parked) == 1
+            and not is_follower
+            and self._context.access is None
+            and self._context.metered is None
+        ):
             self._shared_place = place_of(self._request, self._session, self._context.api_version)
         wait_s = self._request.max_wait_ms / 1000
         if attempt.owes_visibility:

@@ -89,7 +89,9 @@ def handle(
     return parts.slices.start(_asked_for(parts, request, context, {}))
 
 
-_OF_POLICIES: Final = frozenset({ErrorCode.POLICY_VIOLATION, ErrorCode.UNKNOWN_SERVER_ERROR})
+_OF_POLICIES: Final = frozenset(
+    {ErrorCode.POLICY_VIOLATION, ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.THROTTLING_QUOTA_EXCEEDED}
+)
 """Refusals to create a topic that are answered as an unknown topic, as in Kafka: clients expect no other code here."""
 
 
@@ -118,7 +120,16 @@ def _refuse(request: MetadataRequest) -> MetadataResponse:
 async def _create_and_respond(
     parts: Parts, request: MetadataRequest, context: RequestContext, missing: list[TopicName]
 ) -> MetadataResponse:
-    refused = await parts.metadata.ensure_topics(missing)
+    over_quota: dict[TopicName, OttlaError | None] = {}
+    if context.metered is not None and context.metered.limits_changes:
+        partitions = parts.metadata.config.num_partitions
+        over_quota = {
+            name: refusal
+            for name in missing
+            if (refusal := context.metered.refusal(partitions, strictly=True)) is not None
+        }
+    refused = await parts.metadata.ensure_topics([name for name in missing if name not in over_quota])
+    refused.update(over_quota)
     return await parts.slices.run(_asked_for(parts, request, context, refused))
 
 

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
     from ottla.metadata.view import MetadataView
     from ottla.replication.manager import ReplicaManager
-    from ottla.server.access.access import Access
     from ottla.server.memory import MemoryBudget
     from ottla.share_partitions.led_partitions import SharePartitions
 
@@ -95,7 +94,7 @@ def handle(
         timer = parts.loop.call_later(max(request.max_wait_ms, 0) / 1_000, deferred.complete, failure)
         deferred.on_abandoned = timer.cancel
         return deferred
-    return _ShareFetch(parts, request, member, session, context.access).start()
+    return _ShareFetch(parts, request, member, session, context).start()
 
 
 def _renewal_problem(request: ShareFetchRequest) -> str | None:
@@ -125,10 +124,11 @@ class _ShareFetch:
         request: ShareFetchRequest,
         member: MemberKey,
         session: ShareSession,
-        access: "Access | None",
+        context: RequestContext,
     ) -> None:
         self._request = request
-        self._access = access
+        self._access = context.access
+        self._metered = context.metered
         self._parts = parts
         self._share = parts.share_partitions
         self._member = member
@@ -326,6 +326,8 @@ class _ShareFetch:
                 data = fetched[partition] = _data(partition)
             data.acknowledge_error_code = code
             data.acknowledge_error_message = None if code is ErrorCode.NONE else code.name
+        if self._metered is not None:
+            self._metered.given(sum(len(data.records or b"") for data in fetched.values()), len(fetched))
         topics: dict[UUID, ShareFetchableTopicResponse] = {}
         for (topic_id, _), data in fetched.items():
             topic = topics.get(topic_id)

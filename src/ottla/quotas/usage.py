@@ -1,0 +1,87 @@
+"""How much of their quotas clients use: one meter for each entity that has used something lately, and no more of them
+than can be afforded, since clients invent their ids.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from hashlib import sha256
+from typing import Final, NamedTuple
+
+from ottla.quotas.entities import Entity
+from ottla.quotas.limits import Limit
+from ottla.quotas.rates import Rate, TokenBucket
+
+MOST_METERS: Final = 10_000
+"""Of each kind of quota; then the one that was not used for the longest time goes."""
+LONGEST_NAME: Final = 200
+"""Characters of a name that are kept; of longer ones a digest takes the place of the rest."""
+EXPIRED_AT_ONCE: Final = 2
+
+Meter = Rate | TokenBucket
+
+
+class Meters:
+    """Meters by key, the last used ones last. One that was idle for long enough to be as good as new is dropped."""
+
+    __slots__ = ("_idle_after_ms", "_meters", "_most", "_new")
+
+    def __init__(self, new: Callable[[], Meter], idle_after_ms: float, most: int = MOST_METERS) -> None:
+        self._new = new
+        self._idle_after_ms = idle_after_ms
+        self._most = most
+        self._meters: OrderedDict[Hashable, tuple[Meter, float]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._meters)
+
+    def of(self, key: Hashable, limit_per_s: float, now_ms: float) -> Meter:
+        """The meter of a key, which is used now, within this limit."""
+        meters = self._meters
+        known = meters.get(key)
+        if known is None:
+            self._expire(now_ms)
+            meter = self._new()
+        else:
+            meter = known[0]
+            meters.move_to_end(key)
+        meter.limit = limit_per_s
+        meters[key] = meter, now_ms
+        return meter
+
+    def _expire(self, now_ms: float) -> None:
+        meters = self._meters
+        for _ in range(EXPIRED_AT_ONCE):
+            if not meters:
+                return
+            oldest = next(iter(meters))
+            if len(meters) < self._most and now_ms - meters[oldest][1] < self._idle_after_ms:
+                return
+            del meters[oldest]
+
+    def in_use(self, now_ms: float) -> list[tuple[Hashable, Meter]]:
+        """The meters that are not idle, by key."""
+        since = now_ms - self._idle_after_ms
+        return [(key, meter) for key, (meter, used_ms) in self._meters.items() if used_ms > since]
+
+
+def key_of(limit: Limit) -> Entity:
+    """Who uses a quota, in a form that takes little memory."""
+    user, client_id, _ = limit.used_by
+    return Entity(_shortened(user), _shortened(client_id))
+
+
+def _shortened(name: str | None) -> str | None:
+    if name is None or len(name) <= LONGEST_NAME:
+        return name
+    return f"{name[:LONGEST_NAME]}...{sha256(name.encode(errors='surrogatepass')).hexdigest()[:16]}"
+
+
+class Used(NamedTuple):
+    """How much of a quota is used now."""
+
+    kind: str
+    entity: Entity
+    limit_per_s: float
+    used_per_s: float
+    throttled_ms: int
+    """How long a request would be throttled that uses nothing more."""
