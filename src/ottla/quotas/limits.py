@@ -25,7 +25,7 @@ _Key = tuple[str | None, str | None]
 
 
 class Limit(NamedTuple):
-    """How much may be used each second, and by whom together."""
+    """How much may be used each second, and the entity whose clients use it together."""
 
     per_s: float
     used_by: Entity

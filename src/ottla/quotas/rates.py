@@ -38,7 +38,7 @@ class Rate:
         """How much may be used each second."""
         self._window = window
         self._samples: deque[list[float]] = deque()
-        """Of each: when it began, when something was last added, and how much in all."""
+        """Each with the time it began, the time something was last added, and how much in all."""
         self._total = 0.0
 
     def add(self, amount: float, now_ms: float) -> None:

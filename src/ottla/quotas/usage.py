@@ -12,7 +12,7 @@ from ottla.quotas.limits import Limit
 from ottla.quotas.rates import Rate, TokenBucket
 
 MOST_METERS: Final = 10_000
-"""Of each kind of quota; then the one that was not used for the longest time goes."""
+"""For each kind of quota; then the one that was not used for the longest time goes."""
 LONGEST_NAME: Final = 200
 """Characters of a name that are kept; of longer ones a digest takes the place of the rest."""
 EXPIRED_AT_ONCE: Final = 2
@@ -65,7 +65,7 @@ class Meters:
 
 
 def key_of(limit: Limit) -> Entity:
-    """Who uses a quota, in a form that takes little memory."""
+    """The user of a quota, in a form that takes little memory."""
     user, client_id, _ = limit.used_by
     return Entity(_shortened(user), _shortened(client_id))
 

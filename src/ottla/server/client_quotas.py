@@ -42,7 +42,7 @@ PARTITION_BYTES: Final = 55
 
 
 class QuotaExceeded(OttlaError):
-    """A change of topics is more than a quota allows now. As in Kafka, the code alone says so."""
+    """A change of topics is more than a quota allows now. As in Kafka, the error has no message."""
 
     code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
 
@@ -80,7 +80,7 @@ class ClientQuotas:
 
 
 class Enforcement:
-    """Measures what clients use of their quotas, and says how long they are to be throttled."""
+    """Measures what clients use of their quotas, and decides how long they are throttled."""
 
     def __init__(self, clock: "Clock", window: Window, mutations: Window) -> None:
         self.limits: Mapping[str, Any] = {}
