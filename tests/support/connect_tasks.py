@@ -17,6 +17,7 @@ from ottla.connect.api import (
     SinkRecord,
     Source,
     SourceRecord,
+    Targets,
     TopicPartition,
 )
 
@@ -31,6 +32,7 @@ class TaskContext:
         self.task = 0
         self.log = logging.getLogger("ottla.connect.connector.tested")
         self.client: Mapping[str, Any] = {}
+        self.targets = Targets("127.0.0.0/8")
         self.stopping = False
         self.warning: str | None = None
         self.told: dict[str, tuple[int, int | None]] = {}

@@ -137,8 +137,9 @@ def _token_settings(config: "BrokerConfig", listener: str) -> TokenSettings:
             "whose tokens it accepts. Tokens that nobody has signed are accepted if "
             f"{prefix}oauthbearer.{HANDLER} is {UNSECURED}"
         )
+    url = text("jwks.endpoint.url") or ""
     return TokenSettings(
-        None if is_unsecured else _checked_url(text("jwks.endpoint.url") or ""),
+        None if is_unsecured else checked_jwks_url("sasl.oauthbearer.jwks.endpoint.url", url),
         text("expected.issuer"),
         audience if isinstance(audience, tuple) else (),
         text("sub.claim.name") or "sub",
@@ -150,8 +151,8 @@ def _token_settings(config: "BrokerConfig", listener: str) -> TokenSettings:
     )
 
 
-def _checked_url(url: str) -> str:
-    """Keys that anybody on the way could replace prove nothing."""
+def checked_jwks_url(setting: str, url: str) -> str:
+    """The URL of a provider's keys, which nobody on the way may be able to replace. Raises `InvalidConfig`."""
     try:
         found = urlsplit(url)
         is_fine = found.scheme == "https" and bool(found.hostname)
@@ -161,8 +162,7 @@ def _checked_url(url: str) -> str:
         is_fine = False
     if not is_fine or found.username or found.password:
         raise InvalidConfig(
-            "sasl.oauthbearer.jwks.endpoint.url: it has to be an https or file URL without a password (http is for "
-            "localhost only)"
+            f"{setting}: it has to be an https or file URL without a password (http is for localhost only)"
         )
     return url
 

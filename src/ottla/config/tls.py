@@ -1,6 +1,6 @@
 """TLS settings of one listener, with its own prefix or for all. PURE."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.config.broker_tls_settings import TLS
@@ -60,11 +60,17 @@ def prefix_of(listener: str) -> str:
 
 def tls_settings(config: "BrokerConfig", listener: str) -> TlsSettings:
     """The settings of a listener. Raises `InvalidConfig` for a value of its own that is refused."""
-    prefix = prefix_of(listener)
+    return prefixed_tls_settings(listener, prefix_of(listener), config.given, config.value)
+
+
+def prefixed_tls_settings(
+    listener: str, prefix: str, given: Mapping[str, str], otherwise: Callable[[str], Value]
+) -> TlsSettings:
+    """The settings that begin with a prefix; `otherwise` has the value of one that is not given. Raises as above."""
 
     def value(name: str) -> Value:
-        own = config.given.get(prefix + name)
-        return config.value(name) if own is None else TLS_SETTINGS[name].parse(own)
+        own = given.get(prefix + name)
+        return otherwise(name) if own is None else TLS_SETTINGS[name].parse(own)
 
     def text(name: str) -> str | None:
         found = value(name)
@@ -75,7 +81,7 @@ def tls_settings(config: "BrokerConfig", listener: str) -> TlsSettings:
         return found if isinstance(found, tuple) else ()
 
     def store(name: str, key: str | None, certificates: str) -> Store:
-        has_own = any(setting.startswith(f"{prefix}{name}.") for setting in config.given)
+        has_own = any(setting.startswith(f"{prefix}{name}.") for setting in given)
         return Store(
             f"{prefix}{name}" if has_own else name,
             (text(f"{name}.type") or "JKS").upper(),

@@ -40,6 +40,7 @@ from ottla.connect.records import (
 )
 from ottla.connect.schema import Field, Schema, Type
 from ottla.connect.settings import CommaList, SecretStr, Settings, setting
+from ottla.connect.targets import Targets
 
 __all__ = [
     "BadRecord",
@@ -67,6 +68,7 @@ __all__ = [
     "SourceContext",
     "SourceLag",
     "SourceRecord",
+    "Targets",
     "TopicPartition",
     "Type",
     "Yielded",
@@ -92,6 +94,8 @@ class Context(Protocol):
     """The number of this task, from 0; -1 in `tasks` and `check`."""
     log: logging.Logger
     """`ottla.connect.connector.NAME`: what `ottla connect logs` shows."""
+    targets: Targets
+    """The addresses that the worker lets HTTP connectors reach."""
     client: Mapping[str, Any]
     """Settings for confluent-kafka's clients of the worker's cluster; for what a connector has to do there itself."""
 

@@ -7,6 +7,7 @@ points are allowed; these settings of the worker permit more:
     plugin.path                        directories: modules in them are connectors and transforms (Kafka's name)
     plugin.modules                     modules and packages that may be imported wherever they are; *: any
     file.connectors.allowed.paths      directories and files that connectors and their clients may read and write
+    http.allowed.targets               addresses that HTTP connectors may reach, beside public ones (`targets.py`)
 """
 
 import importlib.util
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ottla.connect.errors import ConfigError
+from ottla.connect.targets import ALLOWED, Targets
 
 PLUGIN_PATH: Final = "plugin.path"
 PLUGIN_MODULES: Final = "plugin.modules"
@@ -31,6 +33,7 @@ class Permissions:
     def __init__(self, given: Mapping[str, str]) -> None:
         self.plugin_path = tuple(_directories(given.get(PLUGIN_PATH, "")))
         self._modules = tuple(_listed(given.get(PLUGIN_MODULES, "")))
+        self.targets = Targets(given.get(ALLOWED, ""))
         self._files = tuple(_directories(given.get(FILES, "")))
         everything = Path("/")
         shared = next((p for p in self.plugin_path for f in self._files if f != everything and _overlap(p, f)), None)

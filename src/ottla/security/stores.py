@@ -1,5 +1,6 @@
 """Key stores and trust stores: PEM texts, PEM files, PKCS12. Errors name the setting and the file, never a secret."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 _JKS_MAGIC: Final = b"\xfe\xed\xfe\xed"
 _LARGEST_STORE_BYTES: Final = 16 << 20
 
+Fingerprint = tuple[tuple[int, int, int] | None, ...]
+"""Of the files of some stores: another one means that a file was replaced."""
+
 
 class KeyMaterial(NamedTuple):
     """A private key and the certificates that vouch for its owner, the owner's first."""
@@ -24,6 +28,11 @@ class KeyMaterial(NamedTuple):
     def __repr__(self) -> str:
         """Without the key."""
         return f"KeyMaterial({self.chain[0].subject.rfc4514_string()})"
+
+
+def fingerprint(*stores: Store) -> Fingerprint:
+    """Time, size and inode of each store's file; None for one that is not there."""
+    return tuple(_stat(store.location) for store in stores)
 
 
 def need_cryptography() -> None:
@@ -78,6 +87,16 @@ def trusted_certificates(store: Store) -> "Sequence[Certificate]":
     if not found:
         raise InvalidConfig(f"{_where(store)} holds no certificate")
     return found
+
+
+def _stat(path: str | None) -> tuple[int, int, int] | None:
+    if path is None:
+        return None
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def _inline_key(store: Store, key_password: str | None) -> KeyMaterial:

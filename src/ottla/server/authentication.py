@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ottla.config.sasl import TokenSettings
     from ottla.metadata.delegation_tokens import DelegationTokens
     from ottla.metadata.view import MetadataView
-    from ottla.server.provider_keys import ProviderKeys
+    from ottla.security.provider_keys import ProviderKeys
 
 MOST_REQUESTS: Final = 32
 """What a client may send before it has authenticated."""
@@ -137,7 +137,7 @@ class ListenerMechanisms:
 
     def _provider_keys(self, tokens: "TokenSettings") -> "ProviderKeys":
         if self._provider is None or self._provider.settings != tokens:
-            from ottla.server.provider_keys import ProviderKeys  # only a broker with such tokens pays for it
+            from ottla.security.provider_keys import ProviderKeys  # only a broker with such tokens pays for it
 
             self._provider = ProviderKeys(tokens, self._loop)
         return self._provider

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import os
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +13,7 @@ from ottla.config.tls import TlsSettings, tls_settings
 from ottla.errors import InvalidConfig
 from ottla.security.contexts import Made, client_context, server_context
 from ottla.security.principals import principal_rules
+from ottla.security.stores import Fingerprint, fingerprint
 from ottla.server.tls_transport import TlsTransport
 from ottla.tasks import supervised
 
@@ -27,8 +27,6 @@ CHECK_INTERVAL_S: Final = 5.0
 WARNING_DAYS: Final = (30, 7, 1, 0)
 """The days before the end of a certificate on which a warning is logged."""
 HANDSHAKE_THREADS: Final = 2
-
-Fingerprint = tuple[tuple[int, int, int] | None, ...]
 
 
 class _Known(NamedTuple):
@@ -112,7 +110,7 @@ class Certificates:
             known = self._known[name]
             try:
                 settings = tls_settings(config, name)
-                found = await self._loop.run_in_executor(None, _fingerprint, settings)
+                found = await self._loop.run_in_executor(None, fingerprint, settings.key_store, settings.trust_store)
                 if (settings, found) in ((known.settings, known.fingerprint), self._refused.get(name)):
                     continue
                 self._refused[name] = settings, found
@@ -128,10 +126,11 @@ class Certificates:
 
     def _make(self, config: "BrokerConfig", listener: str) -> _Known:
         settings = tls_settings(config, listener)
-        fingerprint = _fingerprint(settings)  # before the content: a change in between is seen the next time
+        # before the content: a change in between is seen the next time
+        found = fingerprint(settings.key_store, settings.trust_store)
         client = client_context(settings) if listener == config.inter_broker_listener else None
         name = principal_rules(settings.principal_rules)
-        return _Known(settings, fingerprint, server_context(settings), client, name)
+        return _Known(settings, found, server_context(settings), client, name)
 
     def _warn_of_expiry(self, listener: str) -> None:
         expires = self._known[listener].server.expires
@@ -147,18 +146,3 @@ class Certificates:
             log.error("listener %s: its certificate expired on %s, and clients refuse it", listener, when)
         else:
             log.warning("listener %s: its certificate expires on %s, in %d days", listener, when, left.days)
-
-
-def _fingerprint(settings: TlsSettings) -> Fingerprint:
-    """Other values mean that files were replaced; None stands for one that is not there."""
-    return tuple(_stat(store.location) for store in (settings.key_store, settings.trust_store))
-
-
-def _stat(path: str | None) -> tuple[int, int, int] | None:
-    if path is None:
-        return None
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino

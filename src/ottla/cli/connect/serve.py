@@ -12,11 +12,13 @@ import click
 
 from ottla.cli.brokers.client import Connection, connection_options
 from ottla.cli.brokers.properties import PropertiesProblem, client_properties, read_properties
+from ottla.cli.connect.access import access_options
 from ottla.cli.connect.files import named_configs, text_of
 from ottla.cli.terminal import interruption
 from ottla.cli.terminal.exits import CommandFailed
 from ottla.cli.terminal.output import note
 from ottla.collector import collect_quickly
+from ottla.connect.rest.client import Access
 
 _CLIENT: Final = ("sasl.", "ssl.")
 _OBJECTS_OF_RECORDS: Final = 100_000
@@ -35,13 +37,17 @@ _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
     help="The worker's properties, as of Kafka Connect.",
 )
 @click.option("--override", "-o", metavar="KEY=VALUE", multiple=True, help="One of them; wins. May be repeated.")
+@access_options
 @connection_options
-def serve(connection: Connection, files: tuple[Path, ...], config: Path | None, override: tuple[str, ...]) -> None:
+def serve(
+    connection: Connection, access: Access, files: tuple[Path, ...], config: Path | None, override: tuple[str, ...]
+) -> None:
     """Run a worker until Ctrl-C, and with it the CONNECTORs of these files.
 
     Workers with one group.id share connectors, and take over from one that dies. State is in three topics; with
     offset.storage.file.filename it is in that file, and the worker is alone. Modules in the directories of
-    plugin.path may be connectors.
+    plugin.path may be connectors. Where the worker asks for a login (rest.users.file), --user and the others are for
+    these files.
     """
     from ottla.connect.errors import ConnectError
     from ottla.connect.rest.server import Server
@@ -78,7 +84,7 @@ def serve(connection: Connection, files: tuple[Path, ...], config: Path | None, 
             from ottla.cli.connect.client import Rest
 
             for name, each in wanted.items():
-                put(Rest(server.url), name, each)
+                put(Rest(server.url, access), name, each)
         interruption.wait()
     finally:
         grace_s = server.worker.environment.settings.task_shutdown_graceful_timeout_ms / 1000

@@ -161,7 +161,7 @@ def logs(rest: Rest, name: str, lines: int) -> None:
     workers = {found["connector"]["worker_id"], *(each["worker_id"] for each in found["tasks"])}
     told: list[str] = []
     for worker in sorted(workers):
-        told += Rest(worker).connector(name, f"/logs?lines={lines}")
+        told += rest.at(worker).connector(name, f"/logs?lines={lines}")
     for line in sorted(told)[-lines:]:
         click.echo(line)
 

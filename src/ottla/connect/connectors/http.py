@@ -1,7 +1,9 @@
 """HTTP in and out: a resource that is asked again and again, and records sent to a webhook."""
 
+import contextlib
 import datetime as dt
 import hashlib
+import ipaddress
 import itertools
 import json
 import re
@@ -19,6 +21,7 @@ from ottla.connect.api import (
     BadRecord,
     ConfigError,
     ConnectError,
+    Context,
     Part,
     Position,
     Retriable,
@@ -30,6 +33,7 @@ from ottla.connect.api import (
     Source,
     SourceContext,
     SourceRecord,
+    Targets,
     TopicPartition,
     Yielded,
     setting,
@@ -91,7 +95,19 @@ class HttpSourceSettings(HttpSettings):
     key_field: str = setting("Field of a record that is its key; empty: none.", "")
 
 
-class HttpSource(Source[HttpSourceSettings]):
+class _Checked:
+    """Looks at the address of a URL before a connector is accepted; names are looked at when they are connected to."""
+
+    @classmethod
+    def check(cls, settings: HttpSettings, context: Context) -> None:
+        host = urlsplit(settings.http_url).hostname or ""
+        with contextlib.suppress(ValueError):
+            problem = context.targets.refusal(host, str(ipaddress.ip_address(host)))
+            if problem is not None:
+                raise ConfigError(problem, "http.url")
+
+
+class HttpSource(_Checked, Source[HttpSourceSettings]):
     """Records of a resource in JSON, page by page, from where the last request came to.
 
     With `offset.field` and `offset.parameter` each record comes once, as far as the server answers the same question
@@ -110,7 +126,7 @@ class HttpSource(Source[HttpSourceSettings]):
     def read(self, position: Position | None) -> Iterator[Yielded]:
         settings = self.settings
         last = position["offset"] if position else settings.offset_initial or None
-        self._client = _client(settings)
+        self._client = _client(settings, self.context.targets)
         while True:
             asked_at = time.monotonic()
             url: str | None = settings.http_url
@@ -150,7 +166,7 @@ class HttpSource(Source[HttpSourceSettings]):
         _check(answer, url)
         try:
             return answer.json()
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ConnectError(f"{_shown(url)} answered with invalid JSON: {error}") from error
 
     def _records(self, page: Any) -> list[Any]:
@@ -251,7 +267,7 @@ class HttpSinkSettings(HttpSettings):
     batch_max_size: int = setting("Most records of one request.", 500, ge=1)
 
 
-class HttpSink(Sink[HttpSinkSettings]):
+class HttpSink(_Checked, Sink[HttpSinkSettings]):
     """Each record, or several as an array, sent to a webhook.
 
     At least once: every request has a header Idempotency-Key, topic-partition-offset of its record, or of several
@@ -271,7 +287,8 @@ class HttpSink(Sink[HttpSinkSettings]):
     def open(self, partitions: Sequence[TopicPartition]) -> None:
         self._sent, self._unsent = {}, {}
         if self._client is None:
-            self._client = _client(self.settings, {"Content-Type": self.settings.http_content_type})
+            more = {"Content-Type": self.settings.http_content_type}
+            self._client = _client(self.settings, self.context.targets, more)
 
     def write(self, batch: Sequence[SinkRecord]) -> None:
         size = self.settings.batch_max_size if self.settings.batching_enabled else 1
@@ -316,8 +333,8 @@ class HttpSink(Sink[HttpSinkSettings]):
         self._sent[last.origin] = last.offset + 1  # a batch that comes again goes on here
 
 
-def _client(settings: HttpSettings, more: Mapping[str, str] | None = None) -> "httpx.Client":
-    import httpx
+def _client(settings: HttpSettings, targets: Targets, more: Mapping[str, str] | None = None) -> "httpx.Client":
+    from ottla.connect.connectors.http_client import client
 
     headers = dict(more or {})
     for line in filter(None, settings.http_headers.splitlines()):
@@ -325,7 +342,7 @@ def _client(settings: HttpSettings, more: Mapping[str, str] | None = None) -> "h
         headers[name.strip()] = value.strip()
     if settings.http_authorization is not None:
         headers["Authorization"] = settings.http_authorization.get_secret_value()
-    return httpx.Client(headers=headers, timeout=settings.http_timeout_ms / 1000)
+    return client(headers, settings.http_timeout_ms / 1000, targets)
 
 
 def _send(
@@ -342,17 +359,21 @@ def _send(
     """
     import httpx
 
+    from ottla.connect.connectors.http_client import whole
+
     try:
         # `params` of a request would take the place of the query that the URL has
-        whole = httpx.URL(url).copy_merge_params(parameters) if parameters else url
-        answer = client.request(method, whole, content=content, headers=headers)
+        target = httpx.URL(url).copy_merge_params(parameters) if parameters else url
+        asked = client.build_request(method, target, content=content, headers=headers)
+        answer = client.send(asked, stream=True)
         for _ in range(_MOST_REDIRECTS):
             following = answer.next_request
             if following is None or (method != "GET" and answer.status_code not in _SAME_REQUEST):
                 break
+            answer.close()
             _check_redirect(answer.url, following.url)
-            answer = client.send(following)
-        return answer
+            answer = client.send(following, stream=True)
+        return whole(answer, _shown(str(answer.url)))
     except httpx.InvalidURL as error:
         raise ConfigError(f"{_shown(url)} is no URL: {error}", "http.url") from error
     except httpx.UnsupportedProtocol as error:

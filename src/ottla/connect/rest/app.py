@@ -1,5 +1,7 @@
 """Kafka Connect's REST API: paths, shapes, error bodies; and the passing on of what another worker has to do.
 
+    CORS --> guard.py (web pages) --> authentication.py (logins, roles) --> a handler, in a thread
+
 Ottla's own beside it: `/connectors/NAME/progress`, `/connectors/NAME/lag`, `/connectors/NAME/logs`.
 Source: `ConnectorsResource`, `ConnectorPluginsResource`, `LoggingResource`, `RootResource` of Kafka 4.3.
 """
@@ -9,9 +11,7 @@ import functools
 import http.client
 import json
 import logging
-import urllib.error
 import urllib.parse
-import urllib.request
 from collections.abc import Callable, Collection
 from importlib.metadata import version
 from typing import Any, Final
@@ -29,8 +29,11 @@ from ottla.connect.converters.headers import SIMPLE
 from ottla.connect.converters.json_converter import json_text
 from ottla.connect.errors import ConnectError
 from ottla.connect.herder.state import Target
-from ottla.connect.rest.guard import guarded
+from ottla.connect.rest.authentication import ANYBODY, CALLER, Caller, Logins, logged_in
+from ottla.connect.rest.forwarding import Forwarding
+from ottla.connect.rest.guard import Refusal, guarded
 from ottla.connect.rest.operations import Elsewhere, Operations, Refused
+from ottla.connect.rest.redaction import redacted
 from ottla.connect.runtime import loggers
 from ottla.connect.runtime.connector_log import ConnectorLog
 from ottla.connect.runtime.plugins import listed
@@ -40,9 +43,10 @@ from ottla.connect.transforms.catalog import predicate_names, transform_names
 
 log = logging.getLogger(__name__)
 
-_FORWARD_S: Final = 90.0
-_DIRECT: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-"""Workers reach each other without a proxy."""
+_LARGEST_BODY: Final = 8 << 20
+"""Bytes. A record of the topic of configurations has a megabyte by default."""
+_BODY: Final = "ottla.body"
+"""The key of a request's body in its scope, once it has been read."""
 Handler = Callable[[Operations, Request, Any], "Answer"]
 
 
@@ -53,23 +57,34 @@ class Answer:
         self.body, self.status, self.headers = body, status, headers or {}
 
 
-def application(worker: Worker, lines: ConnectorLog, *, origins: Collection[str], is_local: bool) -> ASGIApp:
+def application(
+    worker: Worker,
+    lines: ConnectorLog,
+    *,
+    origins: Collection[str],
+    methods: Collection[str],
+    is_local: bool,
+    logins: Logins | None,
+    forwarding: Forwarding,
+) -> ASGIApp:
     """The API of one worker.
 
-    origins: web pages that may use it; `is_local`: it listens on a loopback address (see `rest_guard`).
+    origins: web pages that may use it, by these methods. is_local: it listens on a loopback address (see `guard`).
+    logins: None if it asks for none.
     """
     operations = Operations(worker)
+    serve = functools.partial(_served, operations, forwarding)
     routes = [
-        Route("/", functools.partial(_served, operations, lambda *_: _root(worker)), methods=["GET"]),
-        Route("/health", functools.partial(_served, operations, lambda *_: _health(worker)), methods=["GET"]),
+        Route("/", functools.partial(serve, lambda *_: _root(worker)), methods=["GET"]),
+        Route("/health", functools.partial(serve, lambda *_: _health(worker)), methods=["GET"]),
         Route(
             "/connectors/{name}/logs",
-            functools.partial(_served, operations, lambda _, request, __: _logs(lines, request)),
+            functools.partial(serve, lambda _, request, __: _logs(lines, request)),
             methods=["GET"],
         ),
     ]
     for path, method, handler in _ROUTES:
-        routes.append(Route(path, functools.partial(_served, operations, handler), methods=[method]))
+        routes.append(Route(path, functools.partial(serve, handler), methods=[method]))
     known = Starlette(routes=routes, exception_handlers={HTTPException: _http_error})
 
     async def without_slash(scope: Scope, receive: Receive, send: Send) -> None:
@@ -82,29 +97,33 @@ def application(worker: Worker, lines: ConnectorLog, *, origins: Collection[str]
                 app = _error(400, "Ambiguous URI path separator: no name has a slash in it")
         await app(scope, receive, send)
 
-    guard = guarded(without_slash, _error, origins=origins, is_local=is_local)
+    guard = guarded(logged_in(without_slash, _refusal, logins), _refusal, origins=origins, is_local=is_local)
     if not origins:
         return guard
-    methods = sorted({method for _, method, _ in _ROUTES})
-    return CORSMiddleware(guard, allow_origins=origins, allow_methods=methods, allow_headers=["content-type"])
+    return CORSMiddleware(
+        guard, allow_origins=origins, allow_methods=methods, allow_headers=["content-type", "authorization"]
+    )
 
 
-async def _served(operations: Operations, handler: Handler, request: Request) -> Response:
+async def _served(operations: Operations, forwarding: Forwarding, handler: Handler, request: Request) -> Response:
     def error(status: int, message: str) -> Response:
         return _error(status, operations.clean(message))
 
+    caller: Caller = request.scope.get(CALLER, ANYBODY)
     try:
         body = await _body(request)
         answer = await asyncio.wrap_future(in_thread("connect request", lambda: handler(operations, request, body)))
     except Refused as refused:
         return error(refused.status, str(refused))
     except Elsewhere as elsewhere:
-        return await _forwarded(request, elsewhere.worker)
+        return await _forwarded(forwarding, request, elsewhere.worker)
     except ConnectError as failure:
         return error(500, str(failure))
     except Exception as failure:
         log.exception("a request could not be answered: %s %s", request.method, request.url.path)
         return error(500, f"{type(failure).__name__}: {failure}")
+    if not caller.may_change:
+        answer.body = redacted(answer.body, operations.password_names, operations.clean)
     return _response(answer)
 
 
@@ -118,13 +137,18 @@ def _error(status: int, message: str) -> Response:
     return _response(Answer({"error_code": status, "message": message}, status))
 
 
+def _refusal(refused: Refusal) -> Response:
+    answer = Answer({"error_code": refused.status, "message": str(refused)}, refused.status, dict(refused.headers))
+    return _response(answer)
+
+
 async def _http_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     return _error(error.status_code, f"HTTP {error.status_code} {error.detail}")
 
 
 async def _body(request: Request) -> Any:
-    raw = await request.body()
+    raw = await _raw_body(request)
     if not raw:
         return None
     try:
@@ -135,28 +159,30 @@ async def _body(request: Request) -> Any:
     return body
 
 
-async def _forwarded(request: Request, worker: str) -> Response:
+async def _raw_body(request: Request) -> bytes:
+    received = bytearray()
+    async for chunk in request.stream():
+        received += chunk
+        if len(received) > _LARGEST_BODY:
+            raise Refused(413, f"HTTP 413 Content Too Large: a body has at most {_LARGEST_BODY >> 20} MiB")
+    request.scope[_BODY] = bytes(received)
+    return bytes(received)
+
+
+async def _forwarded(forwarding: Forwarding, request: Request, worker: str) -> Response:
     if request.query_params.get("forward") is not None:  # has been passed on already: the cluster is changing
         return _error(409, "Cannot complete request because of a conflicting operation (e.g. worker rebalance)")
     query = request.scope["query_string"].decode("latin-1")
     path = request.scope["raw_path"].decode("latin-1")  # as it came: names may have any character
-    url = f"http://{worker}{path}?{query}{'&' if query else ''}forward=true"
-    body = await request.body()
-    headers = {"Content-Type": "application/json"}
-    passed = urllib.request.Request(url, data=body or None, method=request.method, headers=headers)
+    target = f"{path}?{query}{'&' if query else ''}forward=true"
+    passed = forwarding.request(
+        worker, request.method, target, request.scope[_BODY], request.headers.get("authorization")
+    )
     try:
-        status, text = await asyncio.wrap_future(in_thread("connect forward", lambda: _fetch(passed)))
+        status, text = await asyncio.wrap_future(in_thread("connect forward", passed))
     except (OSError, http.client.HTTPException) as failure:
         return _error(500, f"IO Error trying to forward REST request to {worker}: {failure}")
     return Response(text, status, media_type="application/json" if text else None)
-
-
-def _fetch(request: urllib.request.Request) -> tuple[int, bytes]:
-    try:
-        with _DIRECT.open(request, timeout=_FORWARD_S) as answer:
-            return answer.status, answer.read()
-    except urllib.error.HTTPError as refused:
-        return refused.code, refused.read()
 
 
 def _settings(body: Any, *, nulls: bool = False) -> dict[str, Any]:

@@ -1,9 +1,12 @@
 """Asking a worker's REST API, Kafka Connect's alike."""
 
 import json
+import ssl
 import urllib.error
 import urllib.request
-from typing import Any
+from base64 import b64encode
+from typing import IO, Any, NamedTuple
+from urllib.error import HTTPError
 
 
 class RestError(Exception):
@@ -21,21 +24,68 @@ class RestError(Exception):
         return f"the worker answered {self.status}: {' '.join(str(self.body or 'nothing').split())[:200]}"
 
 
-def ask(url: str, method: str, path: str, body: Any = None, *, within_s: float) -> Any:
-    """One request; its answer from JSON, None if it has none.
+class Access(NamedTuple):
+    """How a client proves its name, and recognizes the worker: the header Authorization, and a context of TLS."""
+
+    authorization: str | None = None
+    context: ssl.SSLContext | None = None
+
+    def __repr__(self) -> str:
+        """Without the secret."""
+        return f"Access({'' if self.authorization is None else self.authorization.partition(' ')[0]})"
+
+
+def basic(user: str, password: str) -> str:
+    """The header of a user with a password. Raises ValueError for a name with a colon."""
+    if ":" in user:
+        raise ValueError("a user's name has no colon in it")
+    return f"Basic {b64encode(f'{user}:{password}'.encode()).decode()}"
+
+
+def bearer(token: str) -> str:
+    """The header of a token."""
+    return f"Bearer {token.strip()}"
+
+
+def trusting(authority: str | None, certificate: str | None = None, key: str | None = None) -> ssl.SSLContext:
+    """A context that trusts the certificates of a PEM file (None: the system's), and shows its own from PEM files.
+
+    Raises OSError for files that cannot be read, and ssl.SSLError, an OSError, for those that hold something else.
+    """
+    context = ssl.create_default_context(cafile=authority)
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    if certificate is not None:
+        context.load_cert_chain(certificate, key)
+    return context
+
+
+def ask(url: str, method: str, path: str, body: Any = None, *, within_s: float, access: Access | None = None) -> Any:
+    """One request; its answer from JSON, None if it has none. Redirects are not followed: they would take the password
+    along.
 
     Raises RestError; OSError or ValueError if no worker answers at `url`.
     """
+    access = access or Access()
     data = None if body is None else json.dumps(body).encode()
     headers = {"Content-Type": "application/json", "Accept": "application/json"}
+    if access.authorization is not None:
+        headers["Authorization"] = access.authorization
     request = urllib.request.Request(url + path, data=data, method=method, headers=headers)
+    handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
+    if access.context is not None:
+        handlers.append(urllib.request.HTTPSHandler(context=access.context))
     try:
-        with urllib.request.urlopen(request, timeout=within_s) as answer:
+        with urllib.request.build_opener(*handlers).open(request, timeout=within_s) as answer:
             text = answer.read()
     except urllib.error.HTTPError as refused:
         with refused:
             raise RestError(refused.code, _error_body(refused.read())) from None
     return json.loads(text) if text else None
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, req: Any, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str) -> None:
+        raise HTTPError(req.full_url, code, msg, headers, fp)
 
 
 def _error_body(text: bytes) -> Any:

@@ -5,24 +5,26 @@ page may have its own name resolve to 127.0.0.1 (DNS rebinding). Both carry mark
 """
 
 import ipaddress
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-Refuse = Callable[[int, str], ASGIApp]
-
 _LOCAL_NAMES: Final = frozenset(("localhost", "localhost.localdomain", "ip6-localhost"))
 
 
 class Refusal(Exception):
-    """A request is refused; `status` is that of the answer."""
+    """A request is refused; `status` and `headers` are those of the answer."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
-        self.status = status
+        self.status, self.headers = status, headers or {}
+
+
+Refuse = Callable[[Refusal], ASGIApp]
+"""Makes the answer."""
 
 
 def check(headers: Headers, *, origins: Collection[str], is_local: bool) -> None:
@@ -48,7 +50,7 @@ def check(headers: Headers, *, origins: Collection[str], is_local: bool) -> None
 
 
 def guarded(app: ASGIApp, refuse: Refuse, *, origins: Collection[str], is_local: bool) -> ASGIApp:
-    """`app` behind `check`; `refuse` makes the answer of a status and a sentence."""
+    """`app` behind `check`."""
 
     async def checked(scope: Scope, receive: Receive, send: Send) -> None:
         answer = app
@@ -56,7 +58,7 @@ def guarded(app: ASGIApp, refuse: Refuse, *, origins: Collection[str], is_local:
             try:
                 check(Headers(scope=scope), origins=origins, is_local=is_local)
             except Refusal as refusal:
-                answer = refuse(refusal.status, str(refusal))
+                answer = refuse(refusal)
         await answer(scope, receive, send)
 
     return checked

@@ -14,6 +14,7 @@ from ottla.connect.errors import ConfigError, ConnectError, Fenced
 from ottla.connect.herder.state import CONNECTOR, LOGGER, RESTART, TARGET_STATE, Target, TaskId
 from ottla.connect.rest.validation import all_definitions, validate
 from ottla.connect.runtime import sink_offsets, source_lag
+from ottla.connect.runtime.connector_config import is_secret
 from ottla.connect.runtime.plugins import UNDEFINED, connector_class, kind_of
 from ottla.connect.runtime.positions import position_value
 from ottla.connect.runtime.statuses import Statuses
@@ -55,6 +56,14 @@ class Operations:
     def clean(self, text: str) -> str:
         """A text without secrets."""
         return self._worker.environment.secrets.clean(text)
+
+    def password_names(self, connector: str) -> frozenset[str]:
+        """The settings of a `connector.class` that are passwords."""
+        try:
+            model = connector_class(connector, self._worker.environment.permissions).settings_model
+        except ConfigError:
+            return frozenset()
+        return frozenset(field.alias or name for name, field in model.model_fields.items() if is_secret(model, name))
 
     # -- questions ---------------------------------------------------------------------------------------------------
 

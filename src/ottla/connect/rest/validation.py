@@ -92,7 +92,8 @@ def validate(config: Mapping[str, str], environment: WorkerEnvironment) -> dict[
         _ask(problems, lambda: check_paths(connector, known, environment.permissions))
         _ask(problems, lambda: _check_clients(full, environment))
     if settings is not None and not problems:
-        context = BasicContext(TaskId(config.get("name", ""), -1), environment.client("admin", full))
+        client = environment.client("admin", full)
+        context = BasicContext(TaskId(config.get("name", ""), -1), client, environment.permissions.targets)
         _ask(problems, lambda: _checked(connector, settings, context))
     clean = environment.secrets.clean
     return _infos(connector, config, {name: [clean(text) for text in texts] for name, texts in problems.items()})

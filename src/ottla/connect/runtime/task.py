@@ -21,6 +21,7 @@ from ottla.connect.runtime.plugins import ConnectorClass, check_paths, connector
 from ottla.connect.runtime.positions import Positions
 from ottla.connect.runtime.secrets import Secrets
 from ottla.connect.runtime.worker_settings import WorkerSettings, client_settings
+from ottla.connect.targets import Targets
 
 CONNECTOR_LOG: Final = "ottla.connect.connector"
 _FIRST_PAUSE_S: Final = 0.2
@@ -79,9 +80,10 @@ class Delivery:
 class BasicContext:
     """The part of a context that sources and sinks share; also that of `tasks` and `check`."""
 
-    def __init__(self, task: TaskId, client: Mapping[str, Any]) -> None:
+    def __init__(self, task: TaskId, client: Mapping[str, Any], targets: Targets | None = None) -> None:
         self.connector, self.task = task
         self.client: Mapping[str, Any] = client
+        self.targets = targets or Targets("")
         self.log = logging.getLogger(f"{CONNECTOR_LOG}.{task.connector}")
         self.stopped = threading.Event()
         self.made: dict[str, tuple[int, int | None]] = {}
@@ -163,6 +165,7 @@ class Task(abc.ABC):
             connector = connector_class(config.get("connector.class"), self._environment.permissions)
             config = with_defaults(connector, config)
             context.client = self._environment.client("admin", config)
+            context.targets = self._environment.permissions.targets
             settings = parsed(connector.settings_model, config)
             self._environment.secrets.remember_passwords(settings)
             check_paths(connector, settings, self._environment.permissions)

@@ -40,13 +40,56 @@ class WorkerSettings(Settings):
         pattern="^(?i:enabled|preparing|disabled)$",
     )
     listeners: str = setting(
-        "Where the REST API listens: http://HOST:PORT; port 0: any free one. Every client that reaches it can do "
-        "everything: "
-        "http://0.0.0.0:8083, which a group of workers on several machines needs, is for a network of its own.",
+        "Where the REST API listens: http://HOST:PORT and https://HOST:PORT, commas between; port 0: any free one. "
+        "https takes its certificates from listeners.https.ssl.*, with the names of a broker's settings "
+        "(listeners.https.ssl.keystore.location). Other addresses than loopback ones need a login "
+        "(rest.users.file, rest.oauthbearer.jwks.endpoint.url, or listeners.https.ssl.client.auth=required).",
         "http://127.0.0.1:8083",
     )
+    rest_allow_unauthenticated: bool = setting(
+        "Whether the REST API may listen on other addresses than loopback ones without a login: every client that "
+        "reaches it can then do everything.",
+        False,
+    )
+    rest_users_file: str | None = setting(
+        "Users of the REST API: a file with name=password a line; a password may be its hash (`ottla connect "
+        "hash-password`). It is read again when it has changed.",
+        None,
+    )
+    rest_extension_classes: str = setting(
+        "Kafka's BasicAuthSecurityRestExtension: users are in the file that the PropertyFileLoginModule of a JAAS "
+        "configuration names. Other extensions are refused.",
+        "",
+    )
+    rest_jaas_file: str | None = setting(
+        "That JAAS configuration; without it, -Djava.security.auth.login.config in the variable KAFKA_OPTS counts.",
+        None,
+    )
+    rest_admin_users: str | None = setting(
+        "Users who may change something, with commas between; *: all. The others may read, and see no passwords. "
+        "Without it: all users of the file, and nobody by a token alone.",
+        None,
+    )
+    rest_oauthbearer_jwks_endpoint_url: str | None = setting(
+        "The keys of the provider whose tokens (JWT) the REST API accepts: https://..., or file:///...", None
+    )
+    rest_oauthbearer_expected_audience: str = setting(
+        "Audiences, with commas between, of which a token has to name one. Needed with tokens.", ""
+    )
+    rest_oauthbearer_expected_issuer: str | None = setting("The issuer that a token has to name.", None)
+    rest_oauthbearer_sub_claim_name: str = setting("The claim of a token that is its user.", "sub")
+    rest_oauthbearer_clock_skew_seconds: int = setting("By how many seconds clocks may differ.", 30, ge=0)
     access_control_allow_origin: str = setting(
         "Web pages that may use the REST API: origins with commas between, or *. Empty: none.", ""
+    )
+    access_control_allow_methods: str = setting(
+        "Methods by which they may, with commas between. Empty: GET, POST and HEAD.", ""
+    )
+    rest_advertised_listener: str | None = setting(
+        "By which of the listeners other workers reach this one, http or https; all workers of a group use the same. "
+        "Without it: the first of listeners.",
+        None,
+        pattern="^(?i:https?)$",
     )
     rest_advertised_host_name: str | None = setting("The host by which other workers reach this one.", None)
     rest_advertised_port: int | None = setting("The port by which other workers reach this one.", None)
@@ -67,6 +110,12 @@ class WorkerSettings(Settings):
     )
     file_connectors_allowed_paths: str = setting(
         "Directories and files of this machine, with commas between, that connectors may read and write. None: none.",
+        "",
+    )
+    http_allowed_targets: str = setting(
+        "Addresses and networks (10.1.0.0/16) with commas between, and names of hosts, that HTTP connectors may reach "
+        "beside public ones; *: all, also by the proxies of the environment. A name allows private addresses, no "
+        "loopback or link-local ones. None: public addresses alone.",
         "",
     )
     offset_flush_interval_ms: int = setting("How often positions and offsets are kept, in ms, at least.", 1000, ge=1)
@@ -106,8 +155,14 @@ def worker_settings(settings: Mapping[str, str]) -> WorkerSettings:
 _OTHERS: Final = (
     *_CLIENT,
     *("producer.", "consumer.", "admin.", "key.converter.", "value.converter.", "header.converter."),
-    *("plugin.discovery", "config.providers.", "connector.client.config.override.policy", "client.id"),
-    *("metric", "rest.", "access.control.", "response.http.headers.", "worker.", "inter.worker.", "connect.protocol"),
+    *(
+        "plugin.discovery",
+        "listeners.https.",
+        "config.providers.",
+        "connector.client.config.override.policy",
+        "client.id",
+    ),
+    *("metric", "access.control.", "response.http.headers.", "worker.", "inter.worker.", "connect.protocol"),
     *(
         "scheduled.rebalance.max.delay.ms",
         "offset.flush.timeout.ms",
