@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import quote
 
-from ottla.connect.rest.client import RestError, ask
+from ottla.connect.rest.client import Access, RestError, ask
 from ottla.connect.rest.server import Server
 from ottla.processes import ottla_command
 
@@ -41,6 +41,7 @@ TEST_SETTINGS: Final[Mapping[str, str]] = {
     "key.converter.schemas.enable": "false",
     "plugin.modules": "*",
     "file.connectors.allowed.paths": "/",
+    "http.allowed.targets": "127.0.0.0/8,::1",
     "config.providers": "env,file",
     "config.providers.env.class": "org.apache.kafka.common.config.provider.EnvVarConfigProvider",
     "config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",
@@ -53,6 +54,8 @@ class _Worker:
 
     def __init__(self, bootstrap: str, settings: Mapping[str, str] | None = None) -> None:
         self.settings = {**TEST_SETTINGS, "bootstrap.servers": bootstrap, **(settings or {})}
+        self.access: Access | None = None
+        """How requests log in, where the worker asks for that."""
 
     @property
     def url(self) -> str:
@@ -69,7 +72,7 @@ class _Worker:
 
     def request(self, method: str, path: str, body: Any = None) -> Any:
         """One request to the REST API; its answer from JSON. Raises RestError."""
-        return ask(self.url, method, path, body, within_s=_TIMEOUT_S)
+        return ask(self.url, method, path, body, within_s=_TIMEOUT_S, access=self.access)
 
     def put(self, name: str, config: Mapping[str, str]) -> Any:
         """Create or change a connector, waiting while the workers are about to find together."""

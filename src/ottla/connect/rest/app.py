@@ -160,11 +160,15 @@ async def _body(request: Request) -> Any:
 
 
 async def _raw_body(request: Request) -> bytes:
+    too_large = Refused(413, f"HTTP 413 Content Too Large: a body has at most {_LARGEST_BODY >> 20} MiB")
+    announced = request.headers.get("content-length", "0")
+    if not announced.isdecimal() or int(announced) > _LARGEST_BODY:
+        raise too_large
     received = bytearray()
     async for chunk in request.stream():
         received += chunk
         if len(received) > _LARGEST_BODY:
-            raise Refused(413, f"HTTP 413 Content Too Large: a body has at most {_LARGEST_BODY >> 20} MiB")
+            raise too_large
     request.scope[_BODY] = bytes(received)
     return bytes(received)
 

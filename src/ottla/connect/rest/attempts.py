@@ -31,7 +31,8 @@ class FailedLogins:
 
     def wait_s(self, address: str, user: str | None, now: float) -> int:
         """After how many seconds an attempt is taken; 0: now."""
-        return max(math.ceil((self._level(key, now) - most + 1) * REFILL_S) for key, most in _keys(address, user))
+        waits = (math.ceil((self._level(key, now) - most + 1) * REFILL_S) for key, most in _keys(address, user))
+        return max(0, *waits)
 
     def note(self, address: str, user: str | None, now: float) -> None:
         """An attempt begins: it counts as failed until `forgive`, or many at once would all be taken."""

@@ -1,5 +1,6 @@
 """Asking a worker's REST API, Kafka Connect's alike."""
 
+import http.client
 import json
 import ssl
 import urllib.error
@@ -79,13 +80,23 @@ def ask(url: str, method: str, path: str, body: Any = None, *, within_s: float, 
             text = answer.read()
     except urllib.error.HTTPError as refused:
         with refused:
-            raise RestError(refused.code, _error_body(refused.read())) from None
+            raise RestError(refused.code, _error_body(_rest_of(refused))) from None
+    except http.client.HTTPException as failure:
+        raise OSError(f"it does not answer as a web server does: {failure}") from failure
     return json.loads(text) if text else None
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, req: Any, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str) -> None:
         raise HTTPError(req.full_url, code, msg, headers, fp)
+
+
+def _rest_of(refused: urllib.error.HTTPError) -> bytes:
+    """The body, as far as it comes: the connection may be closed before a request has been sent whole."""
+    try:
+        return refused.read()
+    except (OSError, http.client.HTTPException):
+        return b""
 
 
 def _error_body(text: bytes) -> Any:

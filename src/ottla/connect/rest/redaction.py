@@ -8,13 +8,9 @@ import re
 from collections.abc import Callable, Collection
 from typing import Any, Final
 
+from ottla.connect.runtime.secrets import SECRET_NAMES
+
 HIDDEN: Final = "[hidden]"
-_NAMES: Final = re.compile(
-    r"password|passwd|http\.headers|passphrase|secret|credential|jaas|token|authorization|user\.info|"
-    r"(api|access|private|account|keystore|ssl)[._-]?key\b",
-    re.IGNORECASE,
-)
-"""Names of settings that are secrets whatever their connector; those of clients, converters and transforms."""
 _LOGIN: Final = re.compile(r"(://[^/\s:@]*:)[^/\s@]+@")
 _PARAMETER: Final = re.compile(
     r"([?&;](?:\w*password|\w*secret|\w*token|(?:api|access)[._-]?key|sig)=)[^&;\s]+", re.IGNORECASE
@@ -43,4 +39,4 @@ def redacted(body: Any, password_names: Callable[[str], Collection[str]], clean:
 def _is_secret(name: str, value: Any, own: Collection[str]) -> bool:
     """A placeholder is none: it stands for one."""
     is_text = isinstance(value, str) and bool(value) and not (value.startswith("${") and value.endswith("}"))
-    return is_text and (name in own or _NAMES.search(name) is not None)
+    return is_text and (name in own or SECRET_NAMES.search(name) is not None)

@@ -78,6 +78,7 @@ def validate(config: Mapping[str, str], environment: WorkerEnvironment) -> dict[
     except ConfigError as wrong:
         problems.setdefault(wrong.setting or "", []).append(str(wrong))
     full = with_defaults(connector, resolved)
+    environment.secrets.remember_named(full)
     runtime, wrong_runtime = validated(runtime_model(connector), full)
     settings, wrong_settings = validated(connector.settings_model, full)
     for each in (wrong_runtime, wrong_settings, _topics_problems(connector, full)):

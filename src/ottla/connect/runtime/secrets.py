@@ -27,6 +27,16 @@ _OPEN: Final[Mapping[str, str]] = {
 _USUAL: Final = ("env", "file", "dir", "directory")
 """Names that providers have in Kafka's documentation: with one of them a placeholder is meant."""
 _HIDDEN: Final = "[hidden]"
+SECRET_NAMES: Final = re.compile(
+    r"password|passwd|passphrase|secret|credential|jaas|token|authorization|user\.info|http\.headers|"
+    r"(api|access|private|account|keystore|ssl)[._-]?key\b",
+    re.IGNORECASE,
+)
+"""Names of settings that are secrets whatever their connector; those of clients, converters and transforms."""
+_IN_JAAS: Final = re.compile(
+    r"""\b\w*(?:password|secret)\w*\s*=\s*(?:"([^"]+)"|'([^']+)'|([^\s"';]+))""", re.IGNORECASE
+)
+_NO_SECRETS: Final = frozenset(("true", "false", "none", "null"))
 _SHORTEST: Final = 4
 """Shorter values are not taken out of texts: too much else looks like them."""
 
@@ -49,6 +59,15 @@ class Secrets:
     def resolve(self, settings: Mapping[str, str]) -> dict[str, str]:
         """The settings with their placeholders replaced. Raises ConfigError, naming the setting, not the value."""
         return {name: self._resolved(name, text) for name, text in settings.items()}
+
+    def remember_named(self, settings: Mapping[str, str]) -> None:
+        """Hide the values of settings whose names say that they are secrets: no model has those of clients."""
+        for name, text in settings.items():
+            if SECRET_NAMES.search(name) is None or text.lower() in _NO_SECRETS or PLACEHOLDER.search(text):
+                continue
+            self.remember(text)
+            for found in _IN_JAAS.finditer(text):
+                self.remember(next(filter(None, found.groups())))
 
     def remember_passwords(self, settings: Settings) -> None:
         """Hide every password of a model, also those that were written as they are."""

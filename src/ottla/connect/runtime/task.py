@@ -168,6 +168,7 @@ class Task(abc.ABC):
             context.targets = self._environment.permissions.targets
             settings = parsed(connector.settings_model, config)
             self._environment.secrets.remember_passwords(settings)
+            self._environment.secrets.remember_named(config)
             check_paths(connector, settings, self._environment.permissions)
             runtime: RuntimeSettings = parsed(runtime_model(connector), config)
             self._say("RUNNING")

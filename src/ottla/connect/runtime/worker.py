@@ -92,6 +92,7 @@ class Worker:
         secrets = Secrets()
         raw = secrets.resolve(settings)
         secrets.limit(raw)
+        secrets.remember_named(raw)
         permissions = Permissions(raw)
         brokers = Brokers(str(client_settings(raw)["bootstrap.servers"]))
         own = worker_settings(raw)
