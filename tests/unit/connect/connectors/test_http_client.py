@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import httpcore
 import pytest
 from tests.support.connect_tasks import TaskContext, opened, running, sink_record
 
@@ -120,9 +121,9 @@ def test_the_address_that_was_checked_is_the_one_connected_to(site: Site, monkey
 
     def connect(_self: Any, host: str, *_: Any) -> Any:
         connected.append(host)
-        raise http_client.httpcore.ConnectError("unreachable")
+        raise httpcore.ConnectError("unreachable")
 
-    monkeypatch.setattr(http_client.httpcore.SyncBackend, "connect_tcp", connect)
+    monkeypatch.setattr(httpcore.SyncBackend, "connect_tcp", connect)
     with pytest.raises(Retriable, match="unreachable"):
         read(f"http://rebound.example:{site.port}/", "192.0.2.0/24")
     assert connected == ["192.0.2.1"]
