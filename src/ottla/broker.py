@@ -23,7 +23,6 @@ from ottla.config.authorizer import authorizer_settings
 from ottla.config.broker import BrokerConfig
 from ottla.config.loading import load
 from ottla.config.sasl import PROTOCOLS as SASL_PROTOCOLS
-from ottla.config.sasl import login
 from ottla.config.tls import PROTOCOLS as TLS_PROTOCOLS
 from ottla.coordinators.group_coordinator import GroupCoordinator
 from ottla.coordinators.markers import LocalMarkers
@@ -363,7 +362,7 @@ class Broker:
             stack.push_async_callback(audit.close)
         return audit
 
-    def _connect(self, listeners: Listeners) -> "Connect":
+    def _connect(self, listeners: Listeners, stack: AsyncExitStack) -> "Connect":
         """How this broker connects to others: as their listener between brokers asks for."""
         listener = self.config.inter_broker_listener
         protocol = self.config.security_protocols.get(listener)
@@ -371,12 +370,13 @@ class Broker:
         if protocol in TLS_PROTOCOLS:
             connect = listeners.certificates(self.config, listener).connect
         if protocol in SASL_PROTOCOLS:
-            from ottla.client.security import mechanism_of
+            from ottla.config.logins import login
+            from ottla.server.broker_logins import BrokerLogins  # only a broker that logs in pays for its code
 
-            own = login(self.config, listener)
-            new_mechanism = mechanism_of(own.mechanism, own.user, own.password)
+            logins = BrokerLogins(login(self.config, listener))
+            stack.callback(logins.close)
             plain, client_id = connect, f"broker-{self.config.node_id}"
-            return lambda host, port: log_in(plain, new_mechanism(), host, port, client_id)
+            return lambda host, port: log_in(plain, logins, host, port, client_id)
         return connect
 
     async def _open_metadata(
@@ -393,7 +393,7 @@ class Broker:
             metadata, join = await open_cluster(
                 config,
                 platform.clock,
-                self._connect(listeners),
+                self._connect(listeners, stack),
                 platform.resolve,
                 platform.open_store,
                 directories,

@@ -63,7 +63,7 @@ class BrokerProcess(ABC):
         self.port = port or free_port()
         self.properties = dict(properties or {})
         self._cpus = tuple(cpus or ())
-        self._environment = dict(environment or {})
+        self.environment = dict(environment or {})
         self.host = host
         self._prefix = tuple(prefix)
         self._process: subprocess.Popen[bytes] | None = None
@@ -124,7 +124,7 @@ class BrokerProcess(ABC):
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=self.directory,
-                env={**os.environ, **self._environment},
+                env={**os.environ, **self.environment},
                 start_new_session=True,  # a Ctrl-C on the terminal is ours to handle, not the broker's
             )
         atexit.register(self.kill)

@@ -29,9 +29,15 @@ _PACKAGES: Final = {
     "postgres": ("PostgreSQL, one of the databases under test,", "postgresql"),
     "mariadbd": ("MariaDB, one of the databases under test,", "mariadb-server"),
     "prometheus": ("Prometheus, which loads the alert rules under test,", "prometheus"),
+    "krb5kdc": ("krb5kdc, a key distribution centre of Kerberos,", "krb5-kdc krb5-admin-server"),
+    "kadmin.local": ("kadmin.local, which makes its principals,", "krb5-admin-server"),
+    "kdb5_util": ("kdb5_util, which makes its database,", "krb5-kdc"),
+    "kinit": ("kinit, which gets tickets of Kerberos,", "krb5-user libsasl2-modules-gssapi-mit"),
     "mariadb-install-db": ("mariadb-install-db, which comes with MariaDB,", "mariadb-server"),
 }
 """What a program is, and the Debian packages that bring it. The one list of them."""
+_FOR_ROOT: Final = ("mariadbd", "krb5kdc", "kadmin.local", "kdb5_util")
+"""Debian keeps them where root alone looks."""
 
 
 class MissingProgramError(RuntimeError):
@@ -85,7 +91,7 @@ def _found(program: str) -> str | None:
     found = (shutil.which(str(Path(home) / "bin" / program)) if home else None) or shutil.which(program)
     if found is None and program == "postgres":  # Debian keeps servers of several versions off PATH
         found = next((str(path) for path in sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))), None)
-    if found is None and program == "mariadbd":  # Debian keeps it where root alone looks
+    if found is None and program in _FOR_ROOT:
         found = shutil.which(program, path="/usr/sbin")
     return found
 

@@ -4,15 +4,19 @@ When the connection breaks, requests that are not answered yet fail, and the nex
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
 from ottla.client.addresses import Address
-from ottla.client.errors import BrokerRefused, BrokerUnavailable, ClientError
+from ottla.client.errors import AuthenticationFailed, BrokerRefused, BrokerUnavailable, ClientError
+from ottla.client.login import LoggedIn
 from ottla.client.sansio.session import LARGEST_FRAME_BYTES, Answer, Handshake, Session, State
 from ottla.client.sockets import Connect, Stream, connect
 from ottla.protocol.schema import Message
+
+log = logging.getLogger(__name__)
 
 READS_PER_TURN: Final = 64
 """TLS records of 16 KB that are decrypted in one turn of the loop: some 3 ms."""
@@ -107,6 +111,8 @@ class AsyncConnection:
                 )
                 self._link = _Link(opened, asyncio.get_running_loop(), self._name, session, self._lost)
                 await self._link.ready()
+            elif self._link.renewal_is_due:
+                await self._link.renew()
             return self._link
 
     def close(self) -> None:
@@ -134,6 +140,7 @@ class _Link:
         self._lost = lost
         self._pending: Callable[[], int] | None = getattr(opened, "pending", None)
         """With TLS: how much can be read although the socket has nothing."""
+        self._login = opened if isinstance(opened, LoggedIn) else None
         self._reads_again = False
         self._ready: asyncio.Future[None] | None = None
         self._waiting: deque[asyncio.Future[Any]] = deque()
@@ -153,6 +160,33 @@ class _Link:
         except asyncio.CancelledError:
             self.close(BrokerUnavailable(f"{self._name}: connecting was given up"))
             raise
+
+    @property
+    def renewal_is_due(self) -> bool:
+        """Whether a login has to be renewed before anything else is sent."""
+        return self._login is not None and self._login.renewal_is_due
+
+    async def renew(self) -> None:
+        """Log in again, once nothing waits for an answer. A login that cannot be renewed is used until it ends.
+
+        Raises `BrokerUnavailable` if the broker refuses it.
+        """
+        assert self._login is not None
+        try:
+            steps = await self._login.renewal()
+        except OSError as problem:
+            log.warning("the login at %s is not renewed: %s", self._name, problem)
+            return
+        if self._waiting:
+            await asyncio.wait(self._waiting)
+        if self.is_closed:
+            raise BrokerUnavailable(f"{self._name} has hung up")
+        try:
+            self.session.renew(steps)
+            self._flush()
+            await self.ready()
+        except (AuthenticationFailed, OSError) as refused:
+            raise BrokerUnavailable(str(refused)) from refused
 
     def send(self, request: Message, version: int) -> "asyncio.Future[Any]":
         """Queue a request; the future yields its answer."""

@@ -1,25 +1,74 @@
-"""SASL on a stream before it is used: how a broker logs in to another one."""
+"""SASL on a stream before it is used: how a broker logs in to another one, and renews its login in time (KIP-368)."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 from ottla.client.addresses import Address
 from ottla.client.errors import ClientError
-from ottla.client.sansio.handshake import handshake
+from ottla.client.sansio.handshake import handshake, renewal
 from ottla.client.sansio.sasl import Mechanism
-from ottla.client.sansio.session import Session, State
+from ottla.client.sansio.session import Handshake, Served, Session, State
 from ottla.client.sockets import Connect, Stream
 
+NewMechanism = Callable[[str], Awaitable[Mechanism]]
+"""A new authentication at a host. Raises OSError if there is nothing to log in with."""
+RENEWED_AFTER: Final = 0.85
+"""The share of a login's life after which it is renewed, as in Kafka."""
+RETRY_SHARE: Final = 0.03
 
-async def log_in(connect: Connect, mechanism: Mechanism, host: str, port: int, client_id: str) -> Stream:
-    """Connect and authenticate. Raises OSError, also for a login that is refused."""
-    stream = await connect(host, port)
-    name = str(Address(host, port))
-    try:
-        session = Session(name, client_id, handshake=handshake(mechanism))
+
+class LoggedIn:
+    """A stream whose login may end: `renewal_is_due` says when to go through `renewal` on it."""
+
+    def __init__(self, stream: Stream, new_mechanism: NewMechanism, host: str, now: Callable[[], float]) -> None:
+        """`now`: seconds of a monotonic clock."""
+        self._stream = stream
+        self._new_mechanism = new_mechanism
+        self._host = host
+        self._now = now
+        self._life_s = 0.0
+        self._renew_at: float | None = None
+        self._served: Served = {}
+        self.recv_into = stream.recv_into
+        self.send = stream.send
+        self.fileno = stream.fileno
+        self.close = stream.close
+        pending = getattr(stream, "pending", None)
+        if pending is not None:
+            self.pending = pending
+
+    def succeeded(self, lifetime_ms: int) -> None:
+        """A login has been accepted, for so many ms; 0 for ever."""
+        self._life_s = lifetime_ms / 1000
+        self._renew_at = self._now() + self._life_s * RENEWED_AFTER if lifetime_ms > 0 else None
+
+    @property
+    def renewal_is_due(self) -> bool:
+        """Whether most of the life of the login is over."""
+        return self._renew_at is not None and self._now() >= self._renew_at
+
+    async def renewal(self) -> Handshake:
+        """The steps of another login. Raises OSError if there is nothing to log in with; to be tried again soon."""
+        self._renew_at = self._now() + self._life_s * RETRY_SHARE
+        return renewal(await self._new_mechanism(self._host), self._served, self.succeeded)
+
+    async def log_in(self, name: str, client_id: str) -> None:
+        """The first login, before the stream is used. Raises OSError, `ClientError`."""
+        mechanism = await self._new_mechanism(self._host)
+        session = Session(name, client_id, handshake=handshake(mechanism, self.succeeded))
         while session.state is State.NEGOTIATING:
             for piece in session.outgoing():
-                await _send(stream, memoryview(piece))
-            session.received(await _receive_into(stream, session.buffer()))
+                await _send(self._stream, memoryview(piece))
+            session.received(await _receive_into(self._stream, session.buffer()))
+        self._served = session.served
+
+
+async def log_in(connect: Connect, new_mechanism: NewMechanism, host: str, port: int, client_id: str) -> LoggedIn:
+    """Connect and authenticate. Raises OSError, also for a login that is refused."""
+    stream = LoggedIn(await connect(host, port), new_mechanism, host, asyncio.get_running_loop().time)
+    try:
+        await stream.log_in(str(Address(host, port)), client_id)
     except ClientError as error:
         stream.close()
         raise ConnectionError(str(error)) from error

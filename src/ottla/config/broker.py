@@ -160,6 +160,12 @@ class BrokerConfig:
     ottla_audit_max_files: int
     ottla_audit_max_events_per_second: int
     ottla_audit_on_failure: str
+    sasl_kerberos_service_name: str | None
+    sasl_kerberos_principal_to_local_rules: tuple[str, ...]
+    sasl_oauthbearer_token_endpoint_url: str | None
+    sasl_oauthbearer_client_credentials_client_id: str | None
+    sasl_oauthbearer_client_credentials_client_secret: str | None
+    sasl_oauthbearer_scope: str | None
     sasl_oauthbearer_jwks_endpoint_url: str | None
     sasl_oauthbearer_jwks_endpoint_refresh_ms: int
     sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: int

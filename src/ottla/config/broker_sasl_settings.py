@@ -19,8 +19,7 @@ SASL: Final = (
         "sasl.enabled.mechanisms",
         Kind.LIST,
         "GSSAPI",
-        "SASL mechanisms that are offered: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER. GSSAPI, Kafka's "
-        "default, is not supported, so that a listener with SASL needs this setting.",
+        "SASL mechanisms that are offered: GSSAPI, PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER.",
     ),
     _sasl(
         "sasl.mechanism.inter.broker.protocol",
@@ -47,6 +46,34 @@ SASL: Final = (
         "Pause before a refused login is answered and the connection closed: it slows guessing down.",
         AT_LEAST_0,
     ),
+    _sasl(
+        "sasl.kerberos.service.name",
+        Kind.STRING,
+        None,
+        "First part of the Kerberos principals of the other brokers, to which this one logs in by GSSAPI.",
+    ),
+    _sasl(
+        "sasl.kerberos.principal.to.local.rules",
+        Kind.LIST,
+        "DEFAULT",
+        "Rules from Kerberos principals to the names of users, the first that applies: "
+        "`RULE:[1:$1@$0](pattern)s/pattern/replacement/g` (with L or U for lower or upper case), or DEFAULT for the "
+        "first component of principals of the default realm. Patterns are those of RE2.",
+    ),
+    _sasl(
+        "sasl.oauthbearer.token.endpoint.url",
+        Kind.STRING,
+        None,
+        "Where this broker gets the tokens with which it logs in to others: an https URL of a provider, or a file URL.",
+    ),
+    _sasl(
+        "sasl.oauthbearer.client.credentials.client.id",
+        Kind.STRING,
+        None,
+        "Name of this broker at the provider (client credentials grant).",
+    ),
+    _sasl("sasl.oauthbearer.client.credentials.client.secret", Kind.PASSWORD, None, "Secret that goes with it."),
+    _sasl("sasl.oauthbearer.scope", Kind.STRING, None, "Scope that is asked for in those tokens."),
     _sasl(
         "sasl.oauthbearer.jwks.endpoint.url",
         Kind.STRING,

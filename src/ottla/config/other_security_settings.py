@@ -17,10 +17,6 @@ _SECURITY_SASL: Final = (
         "60000",
         "Shortest time, in ms, between two Kerberos logins.",
     ),
-    other(
-        "sasl.kerberos.principal.to.local.rules", Kind.LIST, "DEFAULT", "Rules from Kerberos principals to short names."
-    ),
-    other("sasl.kerberos.service.name", Kind.STRING, None, "Kerberos name of the service."),
     other("sasl.kerberos.ticket.renew.jitter", Kind.DOUBLE, "0.05", "Random part of the time to a ticket's renewal."),
     other(
         "sasl.kerberos.ticket.renew.window.factor",
@@ -76,13 +72,6 @@ _SECURITY_SASL: Final = (
         "File with the parts of an assertion that stay the same.",
     ),
     other(
-        "sasl.oauthbearer.client.credentials.client.id",
-        Kind.STRING,
-        None,
-        "Client id for the client-credentials grant.",
-    ),
-    other("sasl.oauthbearer.client.credentials.client.secret", Kind.PASSWORD, None, "Secret that goes with it."),
-    other(
         "sasl.oauthbearer.jwt.retriever.class",
         Kind.CLASS,
         "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever",
@@ -94,8 +83,6 @@ _SECURITY_SASL: Final = (
         "org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator",
         "Java class that checks tokens.",
     ),
-    other("sasl.oauthbearer.scope", Kind.STRING, None, "Scope asked for."),
-    other("sasl.oauthbearer.token.endpoint.url", Kind.STRING, None, "Where tokens are given out."),
     other("sasl.server.callback.handler.class", Kind.CLASS, None, "Java class that answers a SASL server's questions."),
     other("security.providers", Kind.STRING, None, "Java classes that provide security algorithms."),
 )

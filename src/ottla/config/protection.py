@@ -26,13 +26,15 @@ PROTECTING_NAMES: Final = {
     "delegation.token.master.key": _TOKENS,
 }
 UNPROTECTED: Final = (
-    "Ottla has TLS, SASL with PLAIN, SCRAM and OAUTHBEARER, and Kafka's own authorizer. Remove these settings, or "
-    "start with --allow-insecure: what they ask for is then not protected"
+    "Ottla has TLS, SASL with GSSAPI, PLAIN, SCRAM and OAUTHBEARER, and Kafka's own authorizer. Remove these "
+    "settings, or start with --allow-insecure: what they ask for is then not protected"
 )
 """What to do about settings that ask for protection."""
 
 TLS_SETTINGS: Final = frozenset(setting.name for setting in TLS)
 _FAMILIES: Final = (("ssl.", _TLS), ("sasl.", _SASL))
+_ABOUT_RENEWALS: Final = ("sasl.kerberos.", "sasl.login.connect.", "sasl.login.re")
+"""Settings of Kafka's ways to renew tickets and tokens: without them, logins are no less protected."""
 _LISTENERS: Final = re.compile(r"listener\.name\.[^.]+\.(.+)")
 _MECHANISM: Final = re.compile(r"[^.]+\.(sasl\..+|connections\.max\.reauth\.ms)")
 _NOTHING: Final = frozenset({"", "0", "none", "false", "plaintext"})
@@ -63,6 +65,8 @@ def asked_protection(name: str, text: str) -> str | None:
     from ottla.config.other_settings import OTHER_SETTINGS  # big, and seldom needed
 
     known = OTHER_SETTINGS.get(name)
+    if known is not None and name.startswith(_ABOUT_RENEWALS):
+        return None
     if known is not None:
         known.parse(text)
         if known.default is not None and value.replace(" ", "") == known.default.lower():

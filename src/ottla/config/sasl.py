@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from ottla.config.broker_sasl_settings import SASL
+from ottla.config.kerberos import MODULE, RULES, KerberosSettings, kerberos_key
 from ottla.config.tls import prefix_of
 from ottla.errors import InvalidConfig
 
@@ -16,35 +17,28 @@ if TYPE_CHECKING:
 PROTOCOLS: Final = ("SASL_PLAINTEXT", "SASL_SSL")
 """Security protocols with SASL."""
 MECHANISMS: Final = {
+    "GSSAPI": MODULE,
     "PLAIN": "PlainLoginModule",
     "SCRAM-SHA-256": "ScramLoginModule",
     "SCRAM-SHA-512": "ScramLoginModule",
     "OAUTHBEARER": "OAuthBearerLoginModule",
 }
 """Mechanisms that are served, each with its login module in Kafka."""
-LOGIN_MECHANISMS: Final = tuple(name for name in MECHANISMS if name != "OAUTHBEARER")
-"""Mechanisms by which this broker can log in to others."""
 JAAS: Final = "sasl.jaas.config"
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 REAUTHENTICATION: Final = "connections.max.reauth.ms"
 SASL_SETTINGS: Final = {setting.name: setting for setting in SASL}
 HANDLER: Final = "sasl.server.callback.handler.class"
+LOGIN_HANDLER: Final = "sasl.login.callback.handler.class"
 _USER: Final = "user_"
-_VALIDATORS: Final = ("OAuthBearerValidatorCallbackHandler",)
 UNSECURED: Final = "OAuthBearerUnsecuredValidatorCallbackHandler"
 """Kafka's default: it believes every token, signed by nobody. Here it has to be named."""
-
-
-class Login(NamedTuple):
-    """The name and the password with which this broker logs in to others."""
-
-    mechanism: str
-    user: str
-    password: str
-
-    def __repr__(self) -> str:
-        """Without the password."""
-        return f"Login({self.mechanism}, {self.user})"
+_HANDLERS: Final = {
+    HANDLER: ("OAuthBearerValidatorCallbackHandler", UNSECURED),
+    LOGIN_HANDLER: ("OAuthBearerLoginCallbackHandler",),
+}
+_OWN: Final = {"GSSAPI": "sasl.kerberos.", "OAUTHBEARER": "sasl.oauthbearer."}
+"""What the settings of one mechanism begin with."""
 
 
 class TokenSettings(NamedTuple):
@@ -72,6 +66,8 @@ class SaslSettings(NamedTuple):
     """By mechanism: how long a login lasts; 0 for as long as its connection."""
     tokens: TokenSettings | None = None
     """For OAUTHBEARER."""
+    kerberos: KerberosSettings | None = None
+    """For GSSAPI."""
 
     def __repr__(self) -> str:
         """Without the passwords."""
@@ -89,11 +85,11 @@ def sasl_settings(config: "BrokerConfig", listener: str) -> SaslSettings:
         raise InvalidConfig(
             f"{name} of listener {listener}: {', '.join(unknown) or 'none'} is not served; {', '.join(MECHANISMS)} are"
         )
-    modules = {mechanism: _module(config, listener, mechanism) for mechanism in mechanisms}
+    modules = {mechanism: login_module_of(config, listener, mechanism) for mechanism in mechanisms}
     plain = modules.get("PLAIN")
     if "PLAIN" in mechanisms and plain is None:
         raise InvalidConfig(
-            f"{_jaas_name(listener, 'PLAIN')} is missing: PLAIN takes its users from there, as "
+            f"{jaas_name(listener, 'PLAIN')} is missing: PLAIN takes its users from there, as "
             '`org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="...";`'
         )
     users = (
@@ -107,18 +103,36 @@ def sasl_settings(config: "BrokerConfig", listener: str) -> SaslSettings:
     )
     lifetimes = {name: _reauthentication_ms(config, listener, name) for name in mechanisms}
     tokens = _token_settings(config, listener) if "OAUTHBEARER" in mechanisms else None
-    return SaslSettings(mechanisms, users, lifetimes, tokens)
+    kerberos = _kerberos_settings(config, listener, modules["GSSAPI"]) if "GSSAPI" in mechanisms else None
+    return SaslSettings(mechanisms, users, lifetimes, tokens, kerberos)
+
+
+def _kerberos_settings(config: "BrokerConfig", listener: str, module: "LoginModule | None") -> KerberosSettings:
+    setting = jaas_name(listener, "GSSAPI")
+    if module is None:
+        raise InvalidConfig(
+            f"{setting} is missing: GSSAPI takes the key of this broker from there, as "
+            f'`com.sun.security.auth.module.{MODULE} required useKeyTab=true keyTab="..." principal="kafka/host@A";`'
+        )
+    rules = sasl_value(config, listener, "GSSAPI", RULES)
+    return KerberosSettings(kerberos_key(setting, module), rules if isinstance(rules, tuple) else ())
+
+
+def sasl_value(config: "BrokerConfig", listener: str, mechanism: str, name: str) -> "Value":
+    """A setting for a mechanism at a listener: its own, the listener's, or that for all. Raises `InvalidConfig`."""
+    prefix = prefix_of(listener)
+    for before in (f"{prefix}{mechanism.lower()}.", prefix):
+        own = config.given.get(before + name)
+        if own is not None:
+            return SASL_SETTINGS[name].parse(own)
+    return config.value(name)
 
 
 def _token_settings(config: "BrokerConfig", listener: str) -> TokenSettings:
     prefix = prefix_of(listener)
 
     def value(name: str) -> "Value":
-        for before in (f"{prefix}oauthbearer.", prefix):
-            own = config.given.get(f"{before}sasl.oauthbearer.{name}")
-            if own is not None:
-                return SASL_SETTINGS[f"sasl.oauthbearer.{name}"].parse(own)
-        return config.value(f"sasl.oauthbearer.{name}")
+        return sasl_value(config, listener, "OAUTHBEARER", f"sasl.oauthbearer.{name}")
 
     def text(name: str) -> str | None:
         found = value(name)
@@ -139,7 +153,7 @@ def _token_settings(config: "BrokerConfig", listener: str) -> TokenSettings:
         )
     url = text("jwks.endpoint.url") or ""
     return TokenSettings(
-        None if is_unsecured else checked_jwks_url("sasl.oauthbearer.jwks.endpoint.url", url),
+        None if is_unsecured else checked_url("sasl.oauthbearer.jwks.endpoint.url", url),
         text("expected.issuer"),
         audience if isinstance(audience, tuple) else (),
         text("sub.claim.name") or "sub",
@@ -151,8 +165,8 @@ def _token_settings(config: "BrokerConfig", listener: str) -> TokenSettings:
     )
 
 
-def checked_jwks_url(setting: str, url: str) -> str:
-    """The URL of a provider's keys, which nobody on the way may be able to replace. Raises `InvalidConfig`."""
+def checked_url(setting: str, url: str) -> str:
+    """The URL, if nobody on the way can replace or read what is there. Raises `InvalidConfig`."""
     try:
         found = urlsplit(url)
         is_fine = found.scheme == "https" and bool(found.hostname)
@@ -167,39 +181,28 @@ def checked_jwks_url(setting: str, url: str) -> str:
     return url
 
 
-def login(config: "BrokerConfig", listener: str) -> Login:
-    """How this broker logs in to that listener of other brokers. Raises `InvalidConfig`."""
-    mechanism = str(config.value("sasl.mechanism.inter.broker.protocol")).upper()
-    if mechanism not in LOGIN_MECHANISMS:
-        raise InvalidConfig(
-            f"sasl.mechanism.inter.broker.protocol: {mechanism} is not supported; {', '.join(LOGIN_MECHANISMS)} are"
-        )
-    module = _module(config, listener, mechanism)
-    if module is None or not {"username", "password"} <= module.options.keys():
-        raise InvalidConfig(
-            f"{_jaas_name(listener, mechanism)} needs username and password, to log in to other brokers"
-        )
-    return Login(mechanism, module.options["username"], module.options["password"])
-
-
 def is_served(name: str, text: str) -> bool:
     """Whether a setting that asks for SASL gets it; its name without the prefix of a listener."""
     if name == "sasl.enabled.mechanisms":
         return all(word.strip().upper() in MECHANISMS for word in text.split(","))
     if name == "sasl.mechanism.inter.broker.protocol":
-        return text.strip().upper() in LOGIN_MECHANISMS
+        return text.strip().upper() in MECHANISMS
     if name in SASL_SETTINGS:
         return True
     mechanism, _, inner = name.partition(".")
-    if mechanism.upper() == "OAUTHBEARER" and (inner == HANDLER or inner.startswith("sasl.oauthbearer.")):
-        return inner in SASL_SETTINGS or text.rpartition(".")[2] in (*_VALIDATORS, UNSECURED)
-    return mechanism.upper() in MECHANISMS and inner in (JAAS, REAUTHENTICATION)
+    mechanism = mechanism.upper()
+    if inner in _HANDLERS:
+        return mechanism == "OAUTHBEARER" and text.rpartition(".")[2] in _HANDLERS[inner]
+    return mechanism in MECHANISMS and (
+        inner in (JAAS, REAUTHENTICATION) or (inner in SASL_SETTINGS and inner.startswith(_OWN.get(mechanism, JAAS)))
+    )
 
 
-def _module(config: "BrokerConfig", listener: str, mechanism: str) -> "LoginModule | None":
+def login_module_of(config: "BrokerConfig", listener: str, mechanism: str) -> "LoginModule | None":
+    """The login module of a mechanism at a listener; None if there is none. Raises `InvalidConfig`."""
     from ottla.config.jaas import login_module
 
-    setting = _jaas_name(listener, mechanism)
+    setting = jaas_name(listener, mechanism)
     text = config.given.get(setting)
     if text is None:
         return None
@@ -209,7 +212,8 @@ def _module(config: "BrokerConfig", listener: str, mechanism: str) -> "LoginModu
     return module
 
 
-def _jaas_name(listener: str, mechanism: str) -> str:
+def jaas_name(listener: str, mechanism: str) -> str:
+    """The name of that setting."""
     return f"{prefix_of(listener)}{mechanism.lower()}.{JAAS}"
 
 

@@ -7,18 +7,15 @@ Sources: RFC 2253 as Java's `X500Principal.getName` writes it, Kafka's `SslPrinc
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from ottla.errors import InvalidConfig
+from ottla.security.java_patterns import Substitution, matches, refused, substitution
 
 ANONYMOUS: Final = "User:ANONYMOUS"
 """The principal of a client that has proved no name."""
 RULES: Final = "ssl.principal.mapping.rules"
-MOST_PATTERN_BYTES: Final = 1 << 20
-"""What a compiled pattern may occupy."""
 
 _RULE: Final = re.compile(r"\s*(?:(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?)|)\s*(?:,|$)")
-_REFERENCE: Final = re.compile(r"\\(.)|\$(\d+)|([\\$])", re.DOTALL)
 
 _SEQUENCE: Final = 0x30
 _OBJECT_IDENTIFIER: Final = 0x06
@@ -46,8 +43,6 @@ _KEYWORDS: Final = {
 """The attributes with a name in RFC 2253; others are written as numbers."""
 _ESCAPED: Final = frozenset(',=+<>#;"\\')
 _SPACES: Final = " \r"
-_LINE_ENDS: Final = frozenset("\n\r\x85\u2028\u2029")
-"""What a dot of Java's patterns does not match; no pattern matches a name with one of them here."""
 
 
 class UnnamedClient(ValueError):
@@ -131,29 +126,17 @@ def _escaped(text: str) -> str:
 
 
 class _Rule(NamedTuple):
-    pattern: Any
-    """An `re2` pattern; None for DEFAULT."""
-    replacement: tuple[str | int, ...]
-    """Texts, and numbers of groups."""
+    substitution: Substitution | None
+    """None for DEFAULT."""
     case: str
 
     def apply(self, name: str) -> str | None:
-        if self.pattern is None:
+        if self.substitution is None:
             return name
-        if not _LINE_ENDS.isdisjoint(name) or self.pattern.fullmatch(name) is None:
+        if not matches(self.substitution.pattern, name):
             return None
-        short = self._replaced(name)
+        short = self.substitution.apply(name)  # what matches the whole name may be found in it more than once
         return short.lower() if self.case == "L" else short.upper() if self.case == "U" else short
-
-    def _replaced(self, name: str) -> str:
-        """As Java's `replaceAll`: what matches the whole name may be found in it more than once."""
-        done: list[str] = []
-        end = 0
-        for found in self.pattern.finditer(name):
-            done.append(name[end : found.start()])
-            done += [part if isinstance(part, str) else found.group(part) or "" for part in self.replacement]
-            end = found.end()
-        return "".join((*done, name[end:]))
 
 
 def principal_rules(text: str) -> Callable[[bytes], str]:
@@ -180,44 +163,12 @@ def _rules(text: str) -> Iterator[_Rule]:
     while at < len(text):
         found = _RULE.match(text, at)
         if found is None:
-            raise _refused(text[at:], "it has neither the form RULE:pattern/replacement/ (with L or U) nor DEFAULT")
+            raise refused(
+                RULES, text[at:], "it has neither the form RULE:pattern/replacement/ (with L or U) nor DEFAULT"
+            )
         at = found.end()
         default, pattern, replacement, case = found.groups()
         if default:
-            yield _Rule(None, (), "")
+            yield _Rule(None, "")
         elif pattern is not None:
-            yield _rule(pattern, replacement, case)
-
-
-def _rule(pattern: str, replacement: str, case: str) -> _Rule:
-    import re2  # only a broker with such rules pays for it
-
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = MOST_PATTERN_BYTES
-    try:
-        compiled = re2.compile(pattern, options)
-    except re2.error as error:
-        raise _refused(pattern, f"not a pattern of RE2 (which has no lookahead or back references): {error}") from error
-    return _Rule(compiled, tuple(_parts(replacement, compiled.groups)), case)
-
-
-def _parts(replacement: str, groups: int) -> Iterator[str | int]:
-    """A replacement in Java's form: `$1` for a group, a backslash before what stands for itself."""
-    end = 0
-    for found in _REFERENCE.finditer(replacement):
-        yield replacement[end : found.start()]
-        end = found.end()
-        escaped, number, sign = found.groups()
-        if sign:
-            raise _refused(replacement, f"{sign} refers to no group; write \\{sign} for the letter")
-        yield escaped if number is None else ""
-        if number is not None:
-            taken = next((size for size in range(len(number), 0, -1) if int(number[:size]) <= groups), 0)
-            yield int(number[:taken]) if taken else f"${number[:1]}"
-            yield number[taken or 1 :]
-    yield replacement[end:]
-
-
-def _refused(part: str, why: str) -> InvalidConfig:
-    return InvalidConfig(f"{RULES}: invalid rule {part!r}: {why}")
+            yield _Rule(substitution(RULES, pattern, replacement), case)

@@ -7,6 +7,7 @@ Before that ApiVersions and these two are taken, small, few and within a time li
 
 import secrets
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ottla.cluster.image import ResourceType
@@ -42,6 +43,7 @@ MOST_REQUESTS: Final = 32
 """What a client may send before it has authenticated."""
 _BEFORE: Final = frozenset((ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE))
 _NONCE_BYTES: Final = 24
+KERBEROS_THREADS: Final = 2
 
 
 class Mechanisms(Protocol):
@@ -61,8 +63,8 @@ class Mechanisms(Protocol):
         """Begin an exchange by an enabled mechanism."""
         ...
 
-    def missing(self, mechanism: str, token: bytes) -> Awaitable[None] | None:
-        """What has to be waited for before a token is judged."""
+    def missing(self, mechanism: str, token: bytes, exchange: Exchange) -> Awaitable[None] | None:
+        """What has to be waited for before the exchange can judge a token."""
         ...
 
 
@@ -84,6 +86,8 @@ class ListenerMechanisms:
         self._loop = loop
         self._tokens = tokens
         self._provider: ProviderKeys | None = None
+        self._kerberos_threads: ThreadPoolExecutor | None = None
+        self._short_names: tuple[tuple[str, ...], Callable[[str], str]] | None = None
 
     @property
     def settings(self) -> SaslSettings:
@@ -110,6 +114,8 @@ class ListenerMechanisms:
             return PlainExchange(is_one_of(users), users.__contains__)
         if mechanism == "OAUTHBEARER":
             return BearerExchange(self._accept_token)
+        if mechanism == "GSSAPI":
+            return self._kerberos_exchange()
         return ScramExchange(
             mechanism,
             lambda user: self._credential(mechanism, user),
@@ -117,8 +123,12 @@ class ListenerMechanisms:
             lambda token_id: self._token_login(mechanism, token_id),
         )
 
-    def missing(self, mechanism: str, token: bytes) -> Awaitable[None] | None:
-        """The keys of the provider, for tokens that were signed; the hash of a delegation token's secret."""
+    def missing(self, mechanism: str, token: bytes, exchange: Exchange) -> Awaitable[None] | None:
+        """The keys of the provider, for tokens that were signed; the hash of a delegation token's secret; what Kerberos
+        says."""
+        judge = getattr(exchange, "judge", None)
+        if judge is not None:
+            return self._loop.run_in_executor(self._kerberos_threads, judge, token)
         if mechanism in SCRAM_HASHES:
             token_id = None if self._tokens is None else delegation_token_id(token)
             if self._tokens is None or token_id is None or self._tokens.is_prepared(token_id, mechanism):
@@ -134,6 +144,19 @@ class ListenerMechanisms:
             return provider.read() if provider.are_wanted(key_id(bearer_token(token)[0])) else None
         except AuthenticationRefused:
             return None
+
+    def _kerberos_exchange(self) -> Exchange:
+        from ottla.security.gssapi import default_realm
+        from ottla.security.kerberos import KerberosAcceptor, KerberosExchange
+        from ottla.security.kerberos_names import short_names
+
+        found = self.settings.kerberos
+        assert found is not None
+        if self._kerberos_threads is None:
+            self._kerberos_threads = ThreadPoolExecutor(KERBEROS_THREADS, thread_name_prefix="ottla kerberos")
+        if self._short_names is None or self._short_names[0] != found.rules:
+            self._short_names = found.rules, short_names(found.rules, default_realm())
+        return KerberosExchange(KerberosAcceptor(found.key), self._short_names[1])
 
     def _provider_keys(self, tokens: "TokenSettings") -> "ProviderKeys":
         if self._provider is None or self._provider.settings != tokens:
@@ -223,6 +246,8 @@ class Authentication:
             raise ApiError(ErrorCode.ILLEGAL_SASL_STATE, "an authentication is under way")
         if mechanism not in self.enabled:
             raise ApiError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"mechanism {mechanism!r} is not enabled")
+        if bare_tokens and mechanism == "GSSAPI":  # each is judged in a thread, for which bare ones do not wait
+            raise ApiError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "GSSAPI needs version 1 of SaslHandshake")
         self.mechanism = mechanism
         self._exchange = self._mechanisms.exchange(mechanism)
         self.takes_tokens = bare_tokens
@@ -234,7 +259,8 @@ class Authentication:
 
     def missing(self, token: bytes) -> Awaitable[None] | None:
         """What has to be waited for before `respond` can judge a token; None for nothing."""
-        return None if self._exchange is None else self._mechanisms.missing(self.mechanism, token)
+        exchange = self._exchange
+        return None if exchange is None else self._mechanisms.missing(self.mechanism, token, exchange)
 
     def respond(self, token: bytes) -> bytes:
         """The challenge that answers a token.
@@ -253,7 +279,7 @@ class Authentication:
             self._exchange = None
             self.claimed = None if exchange.claimed is None else f"User:{exchange.claimed}"
             text = str(refused)
-            if self.mechanism.startswith("SCRAM"):
+            if self.mechanism.startswith(("SCRAM", "GSSAPI")):
                 when = "authentication" if self.principal is None else "re-authentication"
                 text = f"Authentication failed during {when} due to invalid credentials with SASL mechanism "
                 text += self.mechanism

@@ -188,7 +188,7 @@ class Listeners:
                 await self._certificates.check(config)
             for listener in config.listeners:
                 if listener.security_protocol in SASL_PROTOCOLS:
-                    sasl_settings(config, listener.name)
+                    _check_sasl(config, listener.name)
         except InvalidConfig as problem:
             raise InvalidRequest(str(problem)) from problem
 
@@ -265,7 +265,7 @@ class Listeners:
     def _transport(self, wanted: "Address", config: "BrokerConfig") -> Callable[[socket.socket], Transport]:
         """Raises `InvalidConfig` if there is no certificate for it, or no way to authenticate."""
         if wanted.security_protocol in SASL_PROTOCOLS:
-            sasl_settings(config, wanted.name)
+            _check_sasl(config, wanted.name)
         if wanted.security_protocol not in PROTOCOLS:
             return PlainTransport
         return partial(self.certificates(config, wanted.name).transport, wanted.name)
@@ -288,6 +288,15 @@ class Listeners:
             self._certificates = Certificates(self._loop)
         self._certificates.add(config, listener)
         return self._certificates
+
+
+def _check_sasl(config: "BrokerConfig", listener: str) -> None:
+    """Raise `InvalidConfig` if clients could not authenticate."""
+    kerberos = sasl_settings(config, listener).kerberos
+    if kerberos is not None:
+        from ottla.security.kerberos import check_kerberos
+
+        check_kerberos(kerberos)
 
 
 def _endpoint(bound: _Bound, config: "BrokerConfig") -> tuple[str, int]:

@@ -131,6 +131,7 @@ def test_what_can_be_changed_while_the_broker_runs_is_read_again_then() -> None:
         "transaction.partition.verification.enable",
     }
     logins = {"sasl.enabled.mechanisms", "sasl.mechanism.inter.broker.protocol"}
+    logins |= {"sasl.kerberos.service.name", "sasl.kerberos.principal.to.local.rules"}
     addresses = {"listeners", "listener.security.protocol.map"}
     tls = TLS_SETTINGS.keys() - {"ssl.principal.mapping.rules"}
     assert changeable - behind == rates | connections | intervals | looked_up | addresses | tls | logins

@@ -20,7 +20,7 @@ class Mechanisms:
     def exchange(self, mechanism: str) -> Exchange:
         return PlainExchange(is_one_of(USERS))
 
-    def missing(self, mechanism: str, token: bytes) -> None:
+    def missing(self, mechanism: str, token: bytes, exchange: object) -> None:
         return None
 
 

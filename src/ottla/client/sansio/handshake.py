@@ -4,7 +4,7 @@ ApiVersions 3 --> served versions, or UNSUPPORTED_VERSION: again in a version th
 SaslHandshake 1 (mechanism) --> SaslAuthenticate (token) --> ... until the mechanism is satisfied (KIP-43, 152)
 """
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from functools import cache
 from typing import Any, Final
 
@@ -27,14 +27,25 @@ _AUTHENTICATE_VERSION: Final = 2
 Step = Generator[tuple[Message, int], Any, Served]
 
 
-def handshake(mechanism: Mechanism | None = None) -> Handshake:
+def _ignore(lifetime_ms: int) -> None:
+    """A login that is not renewed."""
+
+
+def handshake(mechanism: Mechanism | None = None, succeeded: Callable[[int], None] = _ignore) -> Handshake:
     """Ask for versions, and authenticate if there is a mechanism.
 
-    The texts of its errors follow the broker's name. Raises `NotABroker`, `AuthenticationFailed`.
+    `succeeded` gets the life of the login in ms, 0 for one that does not end. The texts of errors follow the broker's
+    name. Raises `NotABroker`, `AuthenticationFailed`.
     """
     served = yield from _versions()
     if mechanism is not None:
-        yield from _authenticate(mechanism, served)
+        yield from _authenticate(mechanism, served, succeeded)
+    return served
+
+
+def renewal(mechanism: Mechanism, served: Served, succeeded: Callable[[int], None]) -> Handshake:
+    """Authenticate again on a connection that is in use (KIP-368). As `handshake`."""
+    yield from _authenticate(mechanism, served, succeeded)
     return served
 
 
@@ -63,7 +74,9 @@ def _software_version() -> str:
     return version("ottla")
 
 
-def _authenticate(mechanism: Mechanism, served: Served) -> Generator[tuple[Message, int], Any, None]:
+def _authenticate(
+    mechanism: Mechanism, served: Served, succeeded: Callable[[int], None]
+) -> Generator[tuple[Message, int], Any, None]:
     answer = yield SaslHandshakeRequest(mechanism=mechanism.name), _HANDSHAKE_VERSION
     if answer.error_code:
         enabled = ", ".join(answer.mechanisms) or "none"
@@ -76,3 +89,4 @@ def _authenticate(mechanism: Mechanism, served: Served) -> Generator[tuple[Messa
             reason = answer.error_message or "it refused the user name or password"
             raise AuthenticationFailed(f"does not authenticate this client: {reason}")
         token = mechanism.respond(bytes(answer.auth_bytes))
+    succeeded(answer.session_lifetime_ms)

@@ -5,6 +5,7 @@
       <-- Answer --------------- decodes, correlates <-- buffer(), received(n) <--
 
     NEGOTIATING --(steps of the handshake are answered)--> READY --(close, or bytes that are no answer)--> CLOSED
+         ^---------------------(a login is renewed)----------'
 
 A broker answers the requests of a connection in their order, so each complete frame belongs to the oldest request that
 waits, and must carry its number. A frame is a size (int32) and so many bytes; both are read straight into `buffer`, so
@@ -127,6 +128,11 @@ class Session:
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
+    @property
+    def served(self) -> Served:
+        """What the broker serves, as the handshake found out; nothing without one."""
+        return self._served or {}
+
     def version(self, api_key: int, newest: int | None = None) -> int:
         """The newest version of an API that the broker serves and this program declares, not above `newest`.
 
@@ -157,6 +163,14 @@ class Session:
         self._waiting.append(_Waiting(correlation_id, request.API_KEY, version))
         self._outgoing += cast("list[Buffer]", pieces)  # no file region in a request
         return correlation_id
+
+    def renew(self, handshake: Handshake) -> None:
+        """Go through another handshake while no request waits. Raises what it raises."""
+        assert self.state is State.READY
+        assert not self._waiting
+        self._handshake = handshake
+        self.state = State.NEGOTIATING
+        self._continue_handshake(None)
 
     def outgoing(self) -> list[Buffer]:
         """The bytes to be sent next, in pieces; each is given out once."""
@@ -227,7 +241,7 @@ class Session:
         try:
             self._send(*self._handshake.send(answer))
         except StopIteration as finished:
-            self._served = finished.value
+            self._served = finished.value or self._served
             self.state = State.READY
         except ClientError as error:
             self.close()

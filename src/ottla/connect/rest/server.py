@@ -13,7 +13,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ottla.config.sasl import TokenSettings, checked_jwks_url
+from ottla.config.sasl import TokenSettings, checked_url
 from ottla.connect.errors import ConfigError
 from ottla.connect.rest.app import application
 from ottla.connect.rest.authentication import Logins
@@ -214,7 +214,7 @@ def _tokens(known: WorkerSettings) -> TokenSettings | None:
         )
     try:
         need_jwt()
-        checked_jwks_url(_KEYS, url)
+        checked_url(_KEYS, url)
     except InvalidConfig as wrong:
         raise ConfigError(str(wrong), _KEYS) from None
     issuer, claim = known.rest_oauthbearer_expected_issuer, known.rest_oauthbearer_sub_claim_name
