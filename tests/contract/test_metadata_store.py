@@ -7,8 +7,12 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from tests.support.certificates import Authority
+from tests.support.secure_zookeeper import SecureZooKeeper
 from tests.support.zookeeper import ZooKeeperServer
 
+from ottla.config import load
+from ottla.config.zookeeper import zookeeper_security
 from ottla.metadata.store.base import (
     Check,
     Create,
@@ -22,6 +26,19 @@ from ottla.metadata.store.embedded import EmbeddedStore
 from ottla.metadata.store.zookeeper import ZooKeeperStore
 from ottla.testing.memory_store import MemoryStore, MemoryTree
 
+
+def store_of(settings: dict[str, str]) -> ZooKeeperStore:
+    """The store of a broker with these settings."""
+    config, _ = load(None, settings)
+    assert config.zookeeper_connect is not None
+    return ZooKeeperStore(
+        config.zookeeper_connect,
+        session_timeout_ms=10_000,
+        connection_timeout_ms=10_000,
+        security=zookeeper_security(config),
+    )
+
+
 MakeStore = Callable[[], MetadataStore]
 
 
@@ -31,7 +48,13 @@ def zookeeper() -> Iterator[ZooKeeperServer]:
         yield server
 
 
-@pytest.fixture(params=["embedded", "memory", "zookeeper"])
+@pytest.fixture(scope="module")
+def secure_zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureZooKeeper]:
+    with SecureZooKeeper(tmp_path_factory.mktemp("zookeeper"), Authority()) as server:
+        yield server
+
+
+@pytest.fixture(params=["embedded", "memory", "zookeeper", "secure zookeeper"])
 def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> MakeStore:
     """A new client of the same store each time; one is open at a time."""
     if request.param == "embedded":
@@ -39,6 +62,10 @@ def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> MakeStore:
     if request.param == "memory":
         tree = MemoryTree()
         return lambda: MemoryStore(tree)
+    if request.param == "secure zookeeper":
+        secure: SecureZooKeeper = request.getfixturevalue("secure_zookeeper")
+        settings = secure.settings() | {"zookeeper.connect": f"{secure.secure_connect}/{uuid4()}"}
+        return lambda: store_of(settings)
     server: ZooKeeperServer = request.getfixturevalue("zookeeper")
     root = f"/{uuid4()}"
     return lambda: ZooKeeperStore(server.connect + root, session_timeout_ms=10_000, connection_timeout_ms=10_000)

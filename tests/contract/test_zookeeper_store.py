@@ -12,6 +12,8 @@ from kazoo.client import KazooClient
 from tests.support.unreliable_link import UnreliableLink
 from tests.support.zookeeper import ZooKeeperServer
 
+from ottla.config.logins import PasswordLogin
+from ottla.config.zookeeper import ZooKeeperSecurity
 from ottla.errors import ErrorCode, InvalidConfig
 from ottla.metadata.store.base import (
     Check,
@@ -456,3 +458,15 @@ def test_ends_the_session_of_a_process_that_crashed(server: ZooKeeperServer, roo
 def test_refuses_what_names_no_zookeeper(connect: str, problem: str) -> None:
     with pytest.raises(InvalidConfig, match=problem):
         store_at(connect)
+
+
+def test_a_login_that_was_asked_for_is_not_given_up_where_the_server_knows_nobody(
+    server: ZooKeeperServer, root: str
+) -> None:
+    """It answers a login as if that had succeeded."""
+    security = ZooKeeperSecurity(login=PasswordLogin("DIGEST-MD5", "broker", "secret"))
+    store = ZooKeeperStore(
+        server.connect + root, session_timeout_ms=10_000, connection_timeout_ms=1_000, security=security
+    )
+    with pytest.raises(StoreUnavailable, match="the server does not ask for a password"):
+        asyncio.run(store.open())

@@ -30,6 +30,8 @@ class ZooKeeperServer(BrokerProcess):
     """
 
     name = "zookeeper"
+    jvm_options: tuple[str, ...] = ()
+    """Beside those of every server."""
     ready_timeout_s = 60.0
     defaults: ClassVar[dict[str, str]] = {
         "tickTime": "200",
@@ -74,7 +76,9 @@ class ZooKeeperServer(BrokerProcess):
 
     def command(self) -> list[str]:
         """The server's own main class."""
-        return java_command(_MAIN, str(self.config_file), jvm_options=_JVM_OPTIONS, log_level="WARN")
+        return java_command(
+            _MAIN, str(self.config_file), jvm_options=(*_JVM_OPTIONS, *self.jvm_options), log_level="WARN"
+        )
 
     def answers(self) -> bool:
         """Whether it serves clients."""

@@ -52,6 +52,19 @@ class BrokerConfig:
     zookeeper_connect: str | None
     zookeeper_session_timeout_ms: int
     zookeeper_connection_timeout_ms: int
+    zookeeper_ssl_client_enable: bool
+    zookeeper_ssl_keystore_location: str | None
+    zookeeper_ssl_keystore_password: str | None
+    zookeeper_ssl_keystore_type: str | None
+    zookeeper_ssl_truststore_location: str | None
+    zookeeper_ssl_truststore_password: str | None
+    zookeeper_ssl_truststore_type: str | None
+    zookeeper_ssl_enabled_protocols: tuple[str, ...]
+    zookeeper_ssl_cipher_suites: tuple[str, ...]
+    zookeeper_ssl_endpoint_identification_algorithm: str | None
+    zookeeper_ssl_crl_enable: bool
+    zookeeper_set_acl: bool
+    zookeeper_sasl_jaas_config: str | None
     inter_broker_listener_name: str | None
     security_inter_broker_protocol: str
     control_plane_listener_name: str | None

@@ -56,9 +56,8 @@ SASL: Final = (
         "sasl.kerberos.principal.to.local.rules",
         Kind.LIST,
         "DEFAULT",
-        "Rules from Kerberos principals to the names of users, the first that applies: "
-        "`RULE:[1:$1@$0](pattern)s/pattern/replacement/g` (with L or U for lower or upper case), or DEFAULT for the "
-        "first component of principals of the default realm. Patterns are those of RE2.",
+        "Rules in Kafka's form from Kerberos principals to the names of users; the first that applies is taken. DEFAULT "
+        "is the first component of principals of the default realm. Patterns are those of RE2.",
     ),
     _sasl(
         "sasl.oauthbearer.token.endpoint.url",

@@ -12,6 +12,7 @@ from ottla.config.broker_metrics_settings import METRICS
 from ottla.config.broker_sasl_settings import DELEGATION_TOKENS, INITIAL_USERS, SASL
 from ottla.config.broker_tls_settings import TLS
 from ottla.config.broker_transaction_settings import TRANSACTIONS
+from ottla.config.broker_zookeeper_settings import ZOOKEEPER
 from ottla.config.setting import Change, Kind, Limit, OneOf, Range, Setting
 from ottla.config.topic_settings import (
     AT_LEAST_0,
@@ -453,6 +454,7 @@ BROKER_SETTINGS: Final[dict[str, Setting]] = {
     for setting in (
         *_WHO,
         *CLUSTER,
+        *ZOOKEEPER,
         *_LISTENERS,
         *TLS,
         *SASL,

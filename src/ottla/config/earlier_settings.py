@@ -32,8 +32,8 @@ EARLIER_SETTINGS: Final = {
     "quota.producer.default": _DEFAULT_QUOTA,
     "zookeeper.sync.time.ms": _NO_EFFECT,
     "zookeeper.max.in.flight.requests": _NO_EFFECT,
-    "zookeeper.set.acl": "the nodes in ZooKeeper are open to everyone",
     "zookeeper.clientCnxnSocket": _NO_EFFECT,
+    "zookeeper.ssl.protocol": "zookeeper.ssl.enabled.protocols says which versions of TLS are spoken",
     "zookeeper.metadata.migration.enable": "Ottla has no controller quorum to migrate to",
     "zookeeper.metadata.migration.min.batch.size": "Ottla has no controller quorum to migrate to",
 }

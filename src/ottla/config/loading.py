@@ -15,6 +15,7 @@ from ottla.config.authorizer import (
 )
 from ottla.config.broker import BrokerConfig
 from ottla.config.broker_settings import BROKER_SETTINGS
+from ottla.config.broker_zookeeper_settings import ZOOKEEPER
 from ottla.config.changeable import LISTENER_OVERRIDE
 from ottla.config.earlier_settings import EARLIER_SETTINGS
 from ottla.config.properties import PLACEHOLDER, PropertiesProblem, parse_properties
@@ -36,6 +37,9 @@ DEVELOPMENT_START: Final = {
 
 _PREFIXED: Final = re.compile(r"(listener\.name|rlmm\.config|rsm\.config|config\.providers)\..+|config\.providers")
 _OF_ZOOKEEPER: Final = re.compile(r"zookeeper\.ssl\..+")
+_TLS_TO_ZOOKEEPER: Final = frozenset(
+    setting.name for setting in ZOOKEEPER if setting.name.startswith("zookeeper.ssl.")
+) - {"zookeeper.ssl.client.enable"}
 _OF_OTHERS: Final = re.compile(r"confluent\..+|kafka\.(http|rest)\..+|strimzi\..+|cruise\.control\..+")
 """Settings of other people's additions to Kafka: no name of Kafka's is meant by them."""
 
@@ -111,6 +115,10 @@ def _security_warnings(config: BrokerConfig) -> list[str]:
     authenticating = {prefix_of(name) for name, protocol in protocols.items() if protocol in SASL_PROTOCOLS}
     warnings = []
     for name, text in config.given.items():
+        if name in _TLS_TO_ZOOKEEPER and not config.zookeeper_ssl_client_enable:
+            warnings.append(
+                f"{name}: has no effect without zookeeper.ssl.client.enable=true; ZooKeeper gets plain text"
+            )
         own = LISTENER_OVERRIDE.fullmatch(name)
         inner = name if own is None else own.group(1)
         if inner in TLS_SETTINGS:

@@ -21,8 +21,8 @@ PROTECTING_NAMES: Final = {
     "principal.builder.class": _ACLS,
     "connections.max.reauth.ms": _SASL,
     "security.providers": _TLS,
-    "zookeeper.ssl.client.enable": "asks for TLS to ZooKeeper",
-    "zookeeper.set.acl": "asks for ACLs on ZooKeeper's nodes",
+    "zookeeper.ssl.ocsp.enable": "asks for a check of certificates that Ottla does not have",
+    "zookeeper.ssl.context.supplier.class": _TLS,
     "delegation.token.master.key": _TOKENS,
 }
 UNPROTECTED: Final = (

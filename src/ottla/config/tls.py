@@ -47,6 +47,10 @@ class TlsSettings(NamedTuple):
     cipher_suites: tuple[str, ...]
     checks_host_names: bool
     principal_rules: str = "DEFAULT"
+    owner: str = ""
+    """What errors name in place of the listener."""
+    checks_revocation: bool = False
+    """Whether certificates are refused that the trust store's revocation lists name."""
 
     def __repr__(self) -> str:
         """Without its secrets."""

@@ -74,12 +74,13 @@ def client_context(settings: TlsSettings) -> Made:
 
 @contextmanager
 def _naming(settings: TlsSettings) -> Iterator[None]:
+    owner = settings.owner or f"listener {settings.listener}"
     try:
         yield
     except InvalidConfig as problem:
-        raise InvalidConfig(f"listener {settings.listener}: {problem}") from problem
+        raise InvalidConfig(f"{owner}: {problem}") from problem
     except ssl.SSLError as problem:
-        raise InvalidConfig(f"listener {settings.listener}: OpenSSL refuses its settings: {problem}") from problem
+        raise InvalidConfig(f"{owner}: OpenSSL refuses its settings: {problem}") from problem
 
 
 def _context(protocol: int, settings: TlsSettings) -> ssl.SSLContext:

@@ -17,6 +17,7 @@ from ottla.client.sockets import Connect, Resolve
 from ottla.cluster.controller import NewTopic
 from ottla.cluster.elections import led_by
 from ottla.cluster.image import MetadataImage
+from ottla.config.zookeeper import zookeeper_security
 from ottla.errors import ApiError, ErrorCode, OttlaError
 from ottla.ids import BrokerId
 from ottla.metadata.active_controller import ActiveController
@@ -413,6 +414,7 @@ async def open_cluster(
             session_timeout_ms=config.zookeeper_session_timeout_ms,
             connection_timeout_ms=config.zookeeper_connection_timeout_ms,
             session_file=session_file,
+            security=zookeeper_security(config),
         )
     metadata = ClusterMetadata(store, config, clock, policies)
     stack.push_async_callback(metadata.close)

@@ -77,9 +77,9 @@ def test_strictly_all_unknown_settings_are_refused_at_once_with_their_file(tmp_p
 
 
 def test_what_only_kafka_3_knows_about_zookeeper_is_left_aside(tmp_path: Path) -> None:
-    config, warnings = load(None, {"zookeeper.connect": "zk:2181/kafka", "zookeeper.ssl.client.enable": "false"})
+    config, warnings = load(None, {"zookeeper.connect": "zk:2181/kafka", "zookeeper.ssl.hostnameVerification": "false"})
     assert config.zookeeper_connect == "zk:2181/kafka"
-    assert warnings == ["zookeeper.ssl.client.enable: Ottla does not act on settings of this kind"]
+    assert warnings == ["zookeeper.ssl.hostnameVerification: Ottla does not act on settings of this kind"]
 
 
 def test_brokers_speak_over_the_listener_that_is_named_or_the_first() -> None:

@@ -11,8 +11,8 @@ ASKING = {
     "authorizer.class.name": "com.example.Authorizer",
     "principal.builder.class": "com.example.Builder",
     "security.providers": "com.example.Provider",
-    "zookeeper.set.acl": "true",
-    "zookeeper.ssl.client.enable": "TRUE",
+    "zookeeper.ssl.ocsp.enable": "TRUE",
+    "zookeeper.ssl.context.supplier.class": "com.example.Contexts",
     "delegation.token.master.key": "x",
     "ssl.engine.factory.class": "com.example.Engine",
     "ssl.unheard.of": "1",
@@ -75,7 +75,7 @@ def test_what_asks_for_nothing_starts(name: str, value: str) -> None:
 def test_all_is_named_at_once_without_its_values() -> None:
     given = {
         "ssl.trustmanager.algorithm": "hunter2",
-        "zookeeper.set.acl": "true",
+        "zookeeper.ssl.ocsp.enable": "true",
         "no.such.setting": "1",
     }
     with pytest.raises(InvalidConfig) as refused:
@@ -83,7 +83,7 @@ def test_all_is_named_at_once_without_its_values() -> None:
     lines = str(refused.value).splitlines()
     assert [line.partition(":")[0] for line in lines[:-1]] == [
         "ssl.trustmanager.algorithm",
-        "zookeeper.set.acl",
+        "zookeeper.ssl.ocsp.enable",
     ]
     assert "hunter2" not in str(refused.value)
 

@@ -22,6 +22,7 @@ from kazoo.exceptions import (
 )
 from kazoo.protocol import serialization as wire
 
+from ottla.config.zookeeper import ZooKeeperSecurity
 from ottla.metadata.store import zookeeper_commit as transactions
 from ottla.metadata.store.base import (
     Create,
@@ -33,8 +34,10 @@ from ottla.metadata.store.base import (
     StoreUnavailable,
     TransactionTooLarge,
 )
+from ottla.metadata.store.zookeeper_acls import acls_below, open_to_everybody
 from ottla.metadata.store.zookeeper_address import ZooKeeperAddress, parse_address
 from ottla.metadata.store.zookeeper_commit import Outcome, Request
+from ottla.metadata.store.zookeeper_security import secure_connections
 from ottla.metadata.store.zookeeper_session import LOST_CONNECTION, Session, now
 from ottla.metadata.store.zookeeper_wire import AddWatch, Found, MultiRead
 
@@ -60,6 +63,7 @@ PERSISTENT_PATHS: Final = (
 MARKS: Final = "/admin/delete_topics"
 """Nodes right below this path say all they have to say by being there: they are nodes, though without data."""
 
+OPEN: Final = ZooKeeperSecurity()
 READ_AT_ONCE: Final = 1000
 ATTEMPTS: Final = 10
 """At a transaction that others disturb by making and deleting the parents of its nodes."""
@@ -69,7 +73,13 @@ class ZooKeeperStore:
     """A `MetadataStore` in ZooKeeper."""
 
     def __init__(
-        self, connect: str, *, session_timeout_ms: int, connection_timeout_ms: int, session_file: Path | None = None
+        self,
+        connect: str,
+        *,
+        session_timeout_ms: int,
+        connection_timeout_ms: int,
+        session_file: Path | None = None,
+        security: ZooKeeperSecurity = OPEN,
     ) -> None:
         """Nothing is connected yet.
 
@@ -79,11 +89,13 @@ class ZooKeeperStore:
             connection_timeout_ms: how long `open`, `read` and `commit` wait for a connection.
             session_file: where the session is kept for the next start: after a crash it ends the old one, whose nodes
                 would be in the way.
+            security: TLS, login, and whether nodes are protected.
 
         Raises `InvalidConfig`.
         """
         self._address: ZooKeeperAddress = parse_address(connect)
         self._root = self._address.root
+        self._acls = acls_below(self._root) if security.sets_acls else open_to_everybody
         self._connection_timeout_s = connection_timeout_ms / 1000
         self._session = Session(
             self._address,
@@ -91,6 +103,7 @@ class ZooKeeperStore:
             session_file=session_file,
             node_changed=self._node_changed,
             connected=self._watch_again,
+            secure=secure_connections(security),
         )
         self._watches: list[tuple[str, Callable[[], None]]] = []
         self._due: set[tuple[str, Callable[[], None]]] = set()
@@ -127,7 +140,7 @@ class ZooKeeperStore:
             missing = [path for path in every if path not in found]
             if not missing:
                 return
-            requests = transactions.requests_for([], "", missing=missing, empty={}, mere=())
+            requests = transactions.requests_for([], "", missing=missing, empty={}, mere=(), acls=self._acls)
             try:
                 await self._session.send(wire.Transaction(requests))  # or another broker has made some of them just now
             except LOST_CONNECTION:
@@ -255,7 +268,12 @@ class ZooKeeperStore:
             below = await self._tree(gone, deadline)
             mere = [path for path, node in below.items() if path not in named and self._is_empty(path, node)]
         return transactions.requests_for(
-            operations, self._root, missing=[path for path in wanted if path not in found], empty=empty, mere=mere
+            operations,
+            self._root,
+            missing=[path for path in wanted if path not in found],
+            empty=empty,
+            mere=mere,
+            acls=self._acls,
         )
 
     async def _prune(self, operations: Sequence[Operation], deadline: float) -> bool:

@@ -8,15 +8,15 @@ deleting a node deletes such parents below it.
                                                           create  /brokers/topics/orders/partitions/0/state
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum, auto
 from typing import Any, Final, Protocol
 
 from kazoo.exceptions import RolledBackError, RuntimeInconsistency, ZookeeperError
 from kazoo.protocol import serialization as wire
-from kazoo.security import OPEN_ACL_UNSAFE
 
 from ottla.metadata.store.base import Check, Create, Delete, Operation, Update
+from ottla.metadata.store.zookeeper_acls import Acls, open_to_everybody
 from ottla.metadata.store.zookeeper_wire import Found
 
 EPHEMERAL, SEQUENTIAL = 1, 2
@@ -53,6 +53,7 @@ def requests_for(
     missing: Iterable[str],
     empty: Mapping[str, int],
     mere: Iterable[str],
+    acls: Callable[[str], Acls] = open_to_everybody,
 ) -> list[Request]:
     """The requests, parents before children where something is made, children before parents where it goes.
 
@@ -61,9 +62,10 @@ def requests_for(
         missing: whole paths that have to be made as mere parents.
         empty: whole paths that are to be created but are there already, without data or children, with their versions.
         mere: whole paths of mere parents that go, because something above them does.
+        acls: gives the ACLs of a node that is created at a whole path.
     """
     checks: list[Request] = []
-    made: list[Request] = [_create(path, None, 0) for path in missing]
+    made: list[Request] = [_create(path, None, 0, acls) for path in missing]
     updates: list[Request] = []
     gone: list[Request] = [wire.Delete(path, -1) for path in mere]
     for operation in operations:
@@ -73,7 +75,7 @@ def requests_for(
                 if path in empty:
                     made.append(wire.SetData(path, data, empty[path]))
                 else:
-                    made.append(_create(path, data, EPHEMERAL * session_bound | SEQUENTIAL * sequential))
+                    made.append(_create(path, data, EPHEMERAL * session_bound | SEQUENTIAL * sequential, acls))
             case Update(_, data, version):
                 updates.append(wire.SetData(path, data, version))
             case Delete(_, version):
@@ -85,8 +87,8 @@ def requests_for(
     return [*checks, *made, *updates, *gone]
 
 
-def _create(path: str, data: bytes | None, flags: int) -> Request:
-    request: Request = wire.Create(path, data, OPEN_ACL_UNSAFE, flags)
+def _create(path: str, data: bytes | None, flags: int, acls: Callable[[str], Acls]) -> Request:
+    request: Request = wire.Create(path, data, acls(path), flags)
     return request
 
 

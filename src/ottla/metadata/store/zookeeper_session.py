@@ -34,7 +34,7 @@ from kazoo.protocol.states import KazooState, KeeperState
 from ottla.errors import ErrorCode
 from ottla.metadata.store.base import SessionEvent, SessionListener, StoreUnavailable
 from ottla.metadata.store.zookeeper_address import ZooKeeperAddress
-from ottla.metadata.store.zookeeper_wire import Client
+from ottla.metadata.store.zookeeper_wire import Client, SecureConnections
 from ottla.tasks import supervised
 
 log = logging.getLogger(__name__)
@@ -75,6 +75,7 @@ class Session:
         session_file: Path | None,
         node_changed: Callable[[str], None],
         connected: Callable[[], None],
+        secure: SecureConnections | None = None,
     ) -> None:
         """`node_changed` gets the whole path of every node that changes below a watched one; `connected` is called for
         each new connection, the first one too, before any other request can use it. Watches end with a connection."""
@@ -83,6 +84,7 @@ class Session:
         self._file = session_file
         self._node_changed = node_changed
         self._on_connection = connected
+        self._secure = secure
         self._loop: asyncio.AbstractEventLoop | None = None
         self._client: Client | None = None
         self._connected = asyncio.Event()
@@ -157,7 +159,7 @@ class Session:
                 loop.call_soon_threadsafe(self._state_changed, client, state, known)
 
         client = self._client = Client(
-            self.address.hosts, session_timeout_ms=self._timeout_ms, node_changed=node_changed
+            self.address.hosts, session_timeout_ms=self._timeout_ms, node_changed=node_changed, secure=self._secure
         )
         client.add_listener(state_changed)
         client.start_async()
@@ -220,7 +222,11 @@ class Session:
         assert loop is not None
         reached = asyncio.Event()
         client = Client(
-            self.address.hosts, session_timeout_ms=self._timeout_ms, node_changed=lambda path: None, session=known
+            self.address.hosts,
+            session_timeout_ms=self._timeout_ms,
+            node_changed=lambda path: None,
+            session=known,
+            secure=self._secure,
         )
 
         def state_changed(state: str) -> None:
@@ -264,9 +270,14 @@ class Session:
                 async with asyncio.timeout(max(0.0, deadline - now())):
                     await self._connected.wait()
             except TimeoutError:
-                raise self.unavailable("it cannot be reached") from None
+                raise self.unavailable(self._why_not()) from None
             if self._client is None:
                 raise StoreUnavailable(f"the session with ZooKeeper at {self.address} has been closed")
+
+    def _why_not(self) -> str:
+        """Why there is no connection."""
+        problem = "" if self._client is None else self._client.problem
+        return f"it cannot be reached{f': {problem}' if problem else ''}"
 
     def unavailable(self, why: str) -> ZooKeeperUnavailable:
         """The error with ZooKeeper's address and the reason why it is unavailable."""
@@ -384,7 +395,7 @@ class Session:
                 "it takes new clients, but none that have seen its earlier data: bring that data back, or stop all "
                 "brokers before you go on without it"
                 if await self._takes_new_clients()
-                else "it cannot be reached"
+                else self._why_not()
             )
             if self._is_lost:
                 log.error(
@@ -399,7 +410,12 @@ class Session:
         loop = self._loop
         assert loop is not None
         reached = asyncio.Event()
-        client = Client(self.address.hosts, session_timeout_ms=self._timeout_ms, node_changed=lambda path: None)
+        client = Client(
+            self.address.hosts,
+            session_timeout_ms=self._timeout_ms,
+            node_changed=lambda path: None,
+            secure=self._secure,
+        )
 
         def state_changed(state: str) -> None:
             if state == KazooState.CONNECTED:

@@ -9,17 +9,28 @@ Source: `ZooDefs.OpCode`, `MultiOperationRecord`, `MultiResponse` and `AddWatchM
 """
 
 import logging
+import socket
+import ssl
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import EXCEPTIONS, ZookeeperError
+from kazoo.exceptions import EXCEPTIONS, ConnectionDropped, ZookeeperError
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.interfaces import IAsyncResult
 from kazoo.protocol.connection import ConnectionHandler
-from kazoo.protocol.serialization import Connect, GetChildren, GetData, Watch, read_buffer, read_string, write_string
+from kazoo.protocol.serialization import (
+    SASL,
+    Connect,
+    GetChildren,
+    GetData,
+    Watch,
+    read_buffer,
+    read_string,
+    write_string,
+)
 from kazoo.protocol.states import ZnodeStat
 
 MULTI_HEADER: Final = struct.Struct("!i?i")
@@ -98,26 +109,94 @@ class AddWatch:
         return True
 
 
+class Login(Protocol):
+    """One authentication by SASL. Everything raised is a ConnectionError."""
+
+    def respond(self, challenge: bytes | None) -> bytes | None:
+        """What to send after `challenge`, which is None at first; None when nothing is left to send."""
+        ...
+
+
+class SecureConnections(Protocol):
+    """TLS and logins of connections; in the client's threads."""
+
+    def encrypted(self, opened: socket.socket, host: str) -> socket.socket:
+        """The socket with TLS, if that is wanted. Raises OSError."""
+        ...
+
+    def login(self, host: str) -> Login | None:
+        """A login at a server; None for none. Raises ConnectionError."""
+        ...
+
+
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
     """Opens connections with a timeout for one server, not for the whole session: there may be others to try."""
 
-    def __init__(self, connect_seconds: float) -> None:
+    def __init__(self, connect_seconds: float, secure: SecureConnections | None) -> None:
         super().__init__()
         self._connect_seconds = connect_seconds
+        self._secure = secure
+        self.problem = ""
 
-    def create_connection(self, *args: Any, **options: Any) -> Any:
-        options["timeout"] = min(options["timeout"], self._connect_seconds)
-        return super().create_connection(*args, **options)
+    def create_connection(self, *, address: Any, hostname: str, timeout: float, **_: Any) -> Any:
+        timeout = min(timeout, self._connect_seconds)
+        opened = super().create_connection(address, timeout=timeout)
+        if self._secure is None:
+            return opened
+        try:
+            opened.settimeout(timeout)
+            return self._secure.encrypted(opened, hostname)
+        except OSError as problem:
+            self.problem = str(problem)
+            opened.close()
+            raise
+
+    def select(self, readable: list[Any], writable: list[Any], failed: list[Any], timeout: float | None) -> Any:
+        """Also what TLS has decrypted and nobody has read: the system knows of nothing more to read there."""
+        decrypted = [each for each in readable if isinstance(each, ssl.SSLSocket) and each.pending()]
+        if not decrypted:
+            return super().select(readable, writable, failed, timeout)
+        found = super().select(readable, writable, failed, 0)
+        return [*found[0], *(each for each in decrypted if each not in found[0])], *found[1:]
 
 
 class _Connection(ConnectionHandler):  # type: ignore[misc]
     client: "Client"
 
+    def _connect(self, host: str, hostip: str, port: int) -> Any:
+        self._server = host
+        return super()._connect(host, hostip, port)
+
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
         answer = super()._invoke(timeout, request, xid)
         if isinstance(request, Connect):
             self.client.granted_timeout_ms = answer[0].time_out
+            secure = self.client.secure
+            if secure is not None and answer[0].time_out > 0:
+                self._log_in(secure.login(self._server), timeout)
+            self.handler.problem = ""
         return answer
+
+    def _log_in(self, login: Login | None, timeout: float) -> None:
+        """Before the session counts as connected. A login that fails ends the connection, and there is another try."""
+        try:
+            token = None if login is None else login.respond(None)
+            number = 0
+            while login is not None and token is not None:
+                number += 1
+                self._submit(SASL(token), timeout, number)
+                header, buffer, offset = self._read_header(timeout)
+                if header.xid != number or header.err:
+                    raise ConnectionError("the server refuses the login")
+                challenge, _ = SASL.deserialize(buffer, offset)
+                token = login.respond(challenge or b"")
+        except (ConnectionError, ConnectionDropped) as problem:
+            self.handler.problem = (
+                str(problem)
+                if isinstance(problem, ConnectionError)
+                else "the server hangs up during the login: is the password the right one?"
+            )
+            raise ConnectionDropped(self.handler.problem) from problem
 
     def _read_watch_event(self, buffer: bytes, offset: int) -> None:
         watch, _ = Watch.deserialize(buffer, offset)
@@ -137,8 +216,10 @@ class Client(KazooClient):  # type: ignore[misc]
         session_timeout_ms: int,
         node_changed: Callable[[str], None],
         session: tuple[int, bytes] | None = None,
+        secure: SecureConnections | None = None,
     ) -> None:
         """`session`, id and password, is one to go on with if it still exists."""
+        self.secure = secure
         self.granted_timeout_ms = 0
         """What the server has agreed to; 0 until it has."""
         self.node_changed = node_changed
@@ -147,7 +228,7 @@ class Client(KazooClient):  # type: ignore[misc]
             hosts=hosts,
             timeout=session_timeout_ms / 1000,
             client_id=session,
-            handler=_Handler(session_timeout_ms / 1000 / 3 / servers),
+            handler=_Handler(session_timeout_ms / 1000 / 3 / servers, secure),
             connection_retry=dict(OPEN_RETRY),
             logger=_quiet,
         )
@@ -158,6 +239,11 @@ class Client(KazooClient):  # type: ignore[misc]
         result = self.handler.async_result()
         self._call(request, result)
         return result
+
+    @property
+    def problem(self) -> str:
+        """Why TLS or a login has failed the last time; empty if it has not."""
+        return str(self.handler.problem)
 
     def known_session(self) -> tuple[int, bytes] | None:
         """Id and password of the session, if there is one at this moment."""
