@@ -122,7 +122,7 @@ def test_tls_is_not_given_up_where_the_server_has_none(server: SecureZooKeeper) 
 
 
 def test_acls_need_somebody_who_is_known(server: SecureZooKeeper) -> None:
-    with pytest.raises(InvalidConfig, match=r"zookeeper\.set\.acl needs somebody whom ZooKeeper knows"):
+    with pytest.raises(InvalidConfig, match=r"zookeeper\.set\.acl needs a login at ZooKeeper"):
         store_of(settings_of(server, sasl_jaas_config=""))
 
 

@@ -19,7 +19,7 @@ RETRY_SHARE: Final = 0.03
 
 
 class LoggedIn:
-    """A stream whose login may end: `renewal_is_due` says when to go through `renewal` on it."""
+    """A stream whose login may end: once `renewal_is_due`, the next request has to wait for `renewal`."""
 
     def __init__(self, stream: Stream, new_mechanism: NewMechanism, host: str, now: Callable[[], float]) -> None:
         """`now`: seconds of a monotonic clock."""

@@ -56,8 +56,8 @@ SASL: Final = (
         "sasl.kerberos.principal.to.local.rules",
         Kind.LIST,
         "DEFAULT",
-        "Rules in Kafka's form from Kerberos principals to the names of users; the first that applies is taken. DEFAULT "
-        "is the first component of principals of the default realm. Patterns are those of RE2.",
+        "Rules in Kafka's form from Kerberos principals to names of users, the first of which that applies is taken. "
+        "DEFAULT gives the first component of principals of the default realm. Patterns are those of RE2.",
     ),
     _sasl(
         "sasl.oauthbearer.token.endpoint.url",

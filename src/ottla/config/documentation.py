@@ -17,8 +17,8 @@ INTRODUCTION = """\
 `--override NAME=VALUE` wins over the file. A setting that has an effect in Kafka 4.3 but none in Ottla gives a warning,
 and so does an unknown name (with `--strict` the broker refuses it).
 
-Listeners speak [TLS, and SASL with GSSAPI, PLAIN, SCRAM and OAUTHBEARER](tls.md). `authorizer.class.name` with Kafka's own
-class, `super.users` and `allow.everyone.if.no.acl.found` switch [access control](acls.md) on. Settings that ask for
+Listeners speak [TLS, and SASL with GSSAPI, PLAIN, SCRAM and OAUTHBEARER](tls.md). `authorizer.class.name` with Kafka's
+own class, `super.users` and `allow.everyone.if.no.acl.found` switch [access control](acls.md) on. Settings that ask for
 another authorizer, or for other parts of TLS and SASL, prevent the start, unless `--allow-insecure` is given:
 `ssl.engine.factory.class`, `sasl.oauthbearer.assertion.file`, `zookeeper.ssl.ocsp.enable`. Kafka's defaults ask for
 none of them.

@@ -33,7 +33,7 @@ EARLIER_SETTINGS: Final = {
     "zookeeper.sync.time.ms": _NO_EFFECT,
     "zookeeper.max.in.flight.requests": _NO_EFFECT,
     "zookeeper.clientCnxnSocket": _NO_EFFECT,
-    "zookeeper.ssl.protocol": "zookeeper.ssl.enabled.protocols says which versions of TLS are spoken",
+    "zookeeper.ssl.protocol": "zookeeper.ssl.enabled.protocols has the versions of TLS",
     "zookeeper.metadata.migration.enable": "Ottla has no controller quorum to migrate to",
     "zookeeper.metadata.migration.min.batch.size": "Ottla has no controller quorum to migrate to",
 }

@@ -40,7 +40,7 @@ class TokenLoginSettings(NamedTuple):
     """OAUTHBEARER: where tokens come from."""
 
     url: str
-    """Of a file with a token, or of the provider's endpoint."""
+    """A file with a token, or the endpoint of the provider."""
     client_id: str = ""
     client_secret: str = ""
     scope: str | None = None

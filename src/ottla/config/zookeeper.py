@@ -1,4 +1,4 @@
-"""How this broker protects what it says to ZooKeeper, and what it keeps there. PURE."""
+"""Protection of a broker's connections with ZooKeeper, and of its nodes there. PURE."""
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -32,7 +32,7 @@ def zookeeper_security(config: "BrokerConfig") -> ZooKeeperSecurity:
     login = None if config.zookeeper_sasl_jaas_config is None else _login(config.zookeeper_sasl_jaas_config)
     if config.zookeeper_set_acl and login is None and (tls is None or not tls.key_store.is_given):
         raise InvalidConfig(
-            f"zookeeper.set.acl needs somebody whom ZooKeeper knows: set {JAAS}, or zookeeper.ssl.client.enable and "
+            f"zookeeper.set.acl needs a login at ZooKeeper: set {JAAS}, or zookeeper.ssl.client.enable and "
             "zookeeper.ssl.keystore.location"
         )
     return ZooKeeperSecurity(tls, login, config.zookeeper_set_acl)

@@ -307,7 +307,7 @@ def _call(name: str, *arguments: Any) -> int:
 
 
 def _reason(status: int, minor: int) -> str:
-    """What the library says of an error: the mechanism's words, if it has some."""
+    """The library's text of an error: the mechanism's own, if it has one."""
     for kind, code in (("mechanism", minor), ("library", status)):
         texts, more = [], c_uint32()
         for _ in range(_LONGEST_REASON):

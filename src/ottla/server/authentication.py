@@ -124,8 +124,8 @@ class ListenerMechanisms:
         )
 
     def missing(self, mechanism: str, token: bytes, exchange: Exchange) -> Awaitable[None] | None:
-        """The keys of the provider, for tokens that were signed; the hash of a delegation token's secret; what Kerberos
-        says."""
+        """The keys of the provider, for tokens that were signed; the hash of a delegation token's secret; the judgement
+        of Kerberos."""
         judge = getattr(exchange, "judge", None)
         if judge is not None:
             return self._loop.run_in_executor(self._kerberos_threads, judge, token)

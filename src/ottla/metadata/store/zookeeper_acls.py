@@ -1,4 +1,4 @@
-"""Who may do what with a node in ZooKeeper, as Kafka 3.9 decides (`ZkData.defaultAcls`). PURE.
+"""The ACLs of nodes in ZooKeeper, as Kafka 3.9 decides (`ZkData.defaultAcls`). PURE.
 
 With `zookeeper.set.acl`, nodes belong to their creator: to everybody with the same login, as brokers have. All others
 may read them, but not the passwords, settings and tokens among them.
