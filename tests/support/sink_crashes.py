@@ -16,6 +16,7 @@ from typing import Any, Final, cast
 import pyarrow as pa
 
 from ottla.pipeline.context import HISTORY, RunContext
+from ottla.pipeline.corrections import Closing, Corrections, Rule
 from ottla.pipeline.sinks import database, delta, iceberg, parquet
 from ottla.pipeline.sinks.batches import MicroBatch
 from tests.support.local_rows import LocalRows
@@ -23,7 +24,9 @@ from tests.support.local_rows import LocalRows
 Batch = list[list[tuple[int, str]]]
 """Per task, rows of flight and carrier."""
 
+CORRECTING: Final = "correcting"
 QUERY: Final = "11111111-2222-3333-4444-555555555555"
+_SUMS: Final = Corrections(("carrier",), {"flight": Rule.SUM}, Closing("end"))
 _SCHEMA: Final = pa.schema([("flight", pa.int32()), ("carrier", pa.string())])
 _TIME: Final = pa.timestamp("us", "UTC")
 _TOUCHES: Final = ("open", "os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.scandir")
@@ -37,7 +40,8 @@ _PROCESSES.set_forkserver_preload(
 @dataclass(frozen=True)
 class Crashing:
     """A sink of one kind below a directory. `options` are the sink's. In the mode `HISTORY`, rows are updates of
-    flights, the micro-batch's number of seconds after 1970."""
+    flights, the micro-batch's number of seconds after 1970. In the mode `CORRECTING`, micro-batches after the first are
+    late rows, which are merged: flights are added up."""
 
     kind: str
     directory: Path
@@ -72,14 +76,18 @@ def _run(target: Crashing, batches: dict[int, Batch], kill_at: int | None) -> No
     context = RunContext(cast(Any, None), "", "job", "run", target.directory, target.directory)
     keeps_versions = target.mode == HISTORY
     schema = pa.schema([*_SCHEMA, ("valid_from", _TIME), ("valid_to", _TIME)]) if keeps_versions else _SCHEMA
-    writer = target.sink().writer(schema, target.mode, context)
+    writer = target.sink().writer(schema, "update" if target.mode == CORRECTING else target.mode, context)
     if kill_at is not None:
         _kill_at(kill_at, str(target.directory))
     for number, tasks in batches.items():
         tables = [pa.table(dict(zip(_SCHEMA.names, zip(*rows, strict=True), strict=True)), _SCHEMA) for rows in tasks]
         if keeps_versions:
             tables = [_updates(number, table) for table in tables]
-        writer.write(MicroBatch(cast(Any, LocalRows(*tables)), QUERY, number))
+        rows = cast(Any, LocalRows(*tables))
+        if target.mode == CORRECTING and number:
+            writer.correct(MicroBatch(rows, f"late-{QUERY}", number), _SUMS)
+        else:
+            writer.write(MicroBatch(rows, QUERY, number))
     if kill_at is not None:
         _steps.step()  # written, and Spark has not heard of it
 

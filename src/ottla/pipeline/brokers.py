@@ -116,11 +116,16 @@ class Brokers:
     def deleting(self, topics: Collection[str]) -> dict[str, str]:
         """Those of these topics that delete records by their age or size, with their `cleanup.policy`; topics whose
         settings this client may not read are left out."""
+        return {topic: policy for topic, policy in self.not_compacted(topics).items() if policy is not None}
+
+    def not_compacted(self, topics: Collection[str]) -> dict[str, str | None]:
+        """Those of these topics that are not known to keep the newest record of each key for ever, with their
+        `cleanup.policy`; None where this client may not read it."""
         if not topics:
             return {}
         configuration: dict[str, Any] = {**self._settings, "logger": log}
         known = _settings(AdminClient(configuration), topics, "whether it is compacted is not known")
-        policies = {topic: str(entries[_POLICY].value) for topic, entries in known if _POLICY in entries}
+        policies = {topic: entries[_POLICY].value if _POLICY in entries else None for topic, entries in known}
         return {topic: policy for topic, policy in policies.items() if policy != _COMPACT}
 
     def extents(

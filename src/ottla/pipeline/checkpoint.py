@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.pipeline.errors import CheckpointMismatchError
-from ottla.pipeline.queries import Planned
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from ottla.pipeline.queries import Planned
 
 _SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 _OPERATORS: Final = {
@@ -97,7 +98,7 @@ def has_unfinished_batch(checkpoint: Path) -> bool:
     return begun > done
 
 
-def check_fit(query: Planned, checkpoint: Path, settings: Mapping[str, str]) -> None:
+def check_fit(query: "Planned", checkpoint: Path, settings: Mapping[str, str]) -> None:
     """Compare a query with what its checkpoint holds, and write down what it depends on if it holds nothing yet.
 
     `settings` are those that the job or the command line sets. Raises CheckpointMismatchError with all that has
@@ -121,7 +122,7 @@ def check_fit(query: Planned, checkpoint: Path, settings: Mapping[str, str]) -> 
         )
 
 
-def _fit(query: Planned) -> Fit:
+def _fit(query: "Planned") -> Fit:
     inputs = [each.describe() for each in query.sources]
     partitions = str(query.rows.sparkSession.conf.get(_SHUFFLE_PARTITIONS))
     kept = state_of(query.rows)
@@ -192,6 +193,16 @@ def _windows(plan: Any) -> Iterator[str]:
         elif lengths:
             slides = f" every {_seconds(every)}" if every != {max(lengths)} else ""
             yield f"windows of {_seconds({max(lengths)})}{slides}" + (f" from {_seconds(first)} on" if first else "")
+
+
+def window_length_us(plan: Any) -> int | None:
+    """How long the windows of an analyzed plan are, in microseconds; None if it computes none, or of two lengths."""
+    found = {window_length_us(child) for child in _each(plan.children())}
+    if plan.getClass().getSimpleName() in ("Project", "Expand"):
+        texts = [text for each in _each(plan.expressions()) if _COMPUTES_WINDOW in (text := each.sql().lower())]
+        found.add(max((int(number) for text in texts for number in _LENGTH.findall(text)), default=None))
+    lengths = found - {None}
+    return lengths.pop() if len(lengths) == 1 else None
 
 
 def _seconds(microseconds: set[int]) -> str:

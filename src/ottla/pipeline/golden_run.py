@@ -31,11 +31,11 @@ from ottla.pipeline.change_columns import (
     key_columns,
 )
 from ottla.pipeline.context import AVAILABLE_NOW, CHANGES, HISTORY, QuerySpec, RunContext
+from ottla.pipeline.corrections import Corrections
 from ottla.pipeline.golden import FIRST_TIMESTAMP_MS, GoldenError, Line, as_line, newest_by_key
 from ottla.pipeline.inputs import Topic
-from ottla.pipeline.job import Job
+from ottla.pipeline.job import CORRECT, Job
 from ottla.pipeline.queries import Planned
-from ottla.pipeline.rows.late import LateRows
 from ottla.pipeline.sinks.batches import MicroBatch, start_batches
 from ottla.pipeline.sinks.intervals import RowChange, intervals
 from ottla.pipeline.times import time_text
@@ -87,6 +87,15 @@ class _Captured:
             is_there = row[OP] != DELETE
             value = {name: each for name, each in row.items() if name not in COLUMNS} if is_there else None
         return {"key": [row[name] for name in self.key] or None, "value": value}
+
+    def correct(self, batch: MicroBatch, corrections: Corrections, context: RunContext) -> int:
+        late = batch.rows.toArrow()
+        texts = context.spark.createDataFrame([(json.dumps(line["value"]),) for line in self.lines], "value STRING")
+        kept = texts.select(F.from_json("value", batch.rows.schema).alias("row")).select("row.*")
+        merged: DataFrame = context.spark.createDataFrame(corrections.merge(kept.toArrow(), late), batch.rows.schema)
+        as_json = F.to_json(F.struct("*"), {"ignoreNullFields": "false"})
+        self.lines.extend(self._line(json.loads(row[0])) for row in merged.select(as_json).collect())
+        return len(late)
 
     def describe(self) -> str:
         return "rows kept for a test"
@@ -173,25 +182,14 @@ class Trial:
             # one after the other: Spark gives the worker of each ten seconds to start, which many at once can exceed
             for query in stage:
                 queries.run_stage([query], context, self._checkpoint)
-                self._follow_late_rows(query, context)
+                if query.follows_late_rows:
+                    position = self.scratch / "late" / f"{query.name}.json"
+                    late = queries.follower(self.job, query, context, self._checkpoint(query.name), position)
+                    late.catch_up(unheard=True)
             for query in stage:
                 if close_windows(self._checkpoint(query.name)):
                     queries.run_stage([query], context, self._checkpoint)
         return captured
-
-    def _follow_late_rows(self, query: Planned, context: RunContext) -> None:
-        if query.late is None:
-            return
-        flow = self.job.flows[query.name]
-        follower = LateRows(
-            flow=query.name,
-            topic=query.late,
-            checkpoint=self._checkpoint(query.name),
-            position=self.scratch / "late" / f"{query.name}.json",
-            context=context,
-            rebuild=lambda load: queries.rebuild(self.job, flow, context, load),
-        )
-        follower.catch_up(unheard=True)
 
     def _checkpoint(self, query: str) -> Path:
         return self.scratch / "checkpoints" / query
@@ -228,7 +226,8 @@ class Trial:
         for name in sorted(self.job.writes()):
             lines = [_restored(line, original) for line in self._read(names[name])]
             flow = flows.get(name)
-            outputs[name] = lines if flow is None or flow.mode == "append" else newest_by_key(lines)
+            is_log = flow is None or (flow.mode == "append" and flow.late != CORRECT)
+            outputs[name] = lines if is_log else newest_by_key(lines)
         return outputs
 
     def _read(self, topic: str) -> list[Line]:

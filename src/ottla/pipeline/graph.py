@@ -99,8 +99,8 @@ class _Building:
             self._edge(own, self._node(_topic_node(self.job.dead_letters.name)), REJECTED)
         if isinstance(view, Flow):
             self._edge(own, self._node(_sink_node(view.to)), WRITES)
-            if view.late is not None:
-                self._edge(own, self._node(_topic_node(view.late.name)), LATE)
+            if view.late_topic is not None:
+                self._edge(own, self._node(_topic_node(view.late_topic.name)), LATE)
 
     def _node(self, node: Node) -> str:
         """Add a node unless it is there; a topic becomes a table when it is read as one."""

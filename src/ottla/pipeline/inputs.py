@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from ottla.pipeline.corrections import Corrections
     from ottla.pipeline.rows.checked import Checked
     from ottla.pipeline.rows.history import Versions
+    from ottla.pipeline.sinks.batches import MicroBatch
 
 GROUP: Final = "kafka.group.id"
 _ISOLATION: Final = "kafka.isolation.level"
@@ -125,6 +127,12 @@ class Topic:
         from ottla.pipeline.sinks.topic import read
 
         return read(self, context)
+
+    def correct(self, batch: "MicroBatch", corrections: "Corrections", context: RunContext) -> int:
+        """Merge late rows into the newest records of their keys. See `sinks.base.Correctable`."""
+        from ottla.pipeline.sinks.topic import correct
+
+        return correct(self, batch, corrections, context)
 
     def last_batch(self, query_id: str, outputs: Outputs) -> int | None:
         """The last micro-batch of a query in the topic, by the marks of its tasks."""

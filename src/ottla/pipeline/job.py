@@ -21,13 +21,13 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.pipeline import names
 from ottla.pipeline.context import AVAILABLE_NOW, CHANGES, HISTORY, MODES
 from ottla.pipeline.errors import JobError
 from ottla.pipeline.inputs import Input, Topic
-from ottla.pipeline.sinks.base import Sink
+from ottla.pipeline.sinks.base import Correctable, Sink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -47,6 +47,8 @@ LATEST: Final = "latest"
 ALL: Final = "all"
 """... or all its versions, with the times between which each was valid."""
 _MODES_OF_HISTORY: Final = {LATEST: CHANGES, ALL: HISTORY}
+CORRECT: Final = "correct"
+"""What `late` may be instead of a topic: late rows are merged into what the flow has written."""
 _INTERVAL: Final = re.compile(r"\d+ *(milliseconds?|seconds?|minutes?|hours?|days?|ms|s|m|min|h)")
 
 
@@ -68,12 +70,18 @@ class View:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Flow(View):
-    """A view that is written: one streaming query. `late` takes rows that came behind the watermark."""
+    """A view that is written: one streaming query. `late` takes rows that came behind the watermark, or is `CORRECT`:
+    then they are merged into what it has written."""
 
     to: Sink = field(kw_only=True)
     trigger: str = field(kw_only=True)
     mode: str = field(kw_only=True)
-    late: Topic | None = field(kw_only=True)
+    late: Topic | str | None = field(kw_only=True)
+
+    @property
+    def late_topic(self) -> Topic | None:
+        """Where late rows are set aside, if they are."""
+        return self.late if isinstance(self.late, Topic) else None
 
 
 _given: Final[ContextVar[Mapping[str, str] | None]] = ContextVar("parameters", default=None)
@@ -159,13 +167,14 @@ class Job:
         to: Sink,
         trigger: str = "1 second",
         mode: str = "append",
-        late: Topic | None = None,
+        late: Topic | str | None = None,
         **inputs: "Input | View | str",
     ) -> Callable[[Function], Flow]:
         """Declare the decorated function as a flow, written to the sink `to`.
 
         `trigger` is an interval, or `available-now` for a flow that takes what is there and ends; `mode` is Spark's
-        output mode. Inputs are as in `view`. Raises JobError.
+        output mode. `late` is a topic for rows behind the watermark, or `correct`: they are merged into what the flow
+        has written. Inputs are as in `view`. Raises JobError.
         """
 
         def declare(function: Function) -> Flow:
@@ -191,7 +200,7 @@ class Job:
         to: Sink,
         trigger: str = "1 second",
         mode: str = "append",
-        late: Topic | None = None,
+        late: Topic | str | None = None,
         **inputs: "Input | View | str",
     ) -> Flow:
         """A flow as a SELECT in which each input is a table of that name. Raises JobError."""
@@ -324,6 +333,12 @@ class Job:
         chosen = (flow for name, flow in self.flows.items() if flows is None or name in flows)
         return frozenset(flow.to.name for flow in chosen if flow.mode == CHANGES and isinstance(flow.to, Topic))
 
+    def corrected(self, flows: Collection[str] | None = None) -> frozenset[str]:
+        """The topics of these flows (None: all) into which late rows are merged: each has to keep the newest record of
+        a key for ever."""
+        chosen = (flow for name, flow in self.flows.items() if flows is None or name in flows)
+        return frozenset(flow.to.name for flow in chosen if flow.late == CORRECT and isinstance(flow.to, Topic))
+
     def sources(self, view: View) -> Iterator[Input]:
         """What a view or flow reads outside of the job, in the order in which it is loaded; twice if it is."""
         for parameter in view.inputs:
@@ -338,8 +353,8 @@ def _written(flows: Iterable[Flow]) -> Iterator[str]:
     for flow in flows:
         if isinstance(flow.to, Topic):
             yield flow.to.name
-        if flow.late is not None:
-            yield flow.late.name
+        if flow.late_topic is not None:
+            yield flow.late_topic.name
 
 
 def _checked_name(name: str) -> str:
@@ -425,5 +440,27 @@ def _check_flow(name: str, to: object, trigger: str, mode: str, late: object) ->
     if mode not in MODES:
         hint = names.did_you_mean(str(mode), MODES, otherwise=f"; there are {', '.join(MODES)}")
         raise JobError(f"flow {name!r}: there is no output mode {mode!r}{hint}")
-    if late is not None and not isinstance(late, Topic):
-        raise JobError(f"flow {name!r}: late rows go to a topic, as in late=topic('{name}-late')")
+    if late == CORRECT:
+        _check_correctable(name, to, mode)
+    elif late is not None and not isinstance(late, Topic):
+        raise JobError(
+            f"flow {name!r}: late rows go to a topic, as in late=topic('{name}-late'), or are merged into the output: "
+            f"late={CORRECT!r}"
+        )
+
+
+def _check_correctable(flow: str, to: Any, mode: str) -> None:
+    """Whether late rows can be merged into what the sink has. What the flow computes is judged by its plan. Raises
+    JobError."""
+    if mode == "complete":
+        raise JobError(f"flow {flow!r}: no row is late in mode 'complete', which keeps all groups: leave late= out")
+    if not isinstance(to, Correctable):
+        raise JobError(
+            f"flow {flow!r}: rows of {to.describe()} cannot be changed by their key, as late={CORRECT!r} does: write "
+            f"to database(...), delta(...), iceberg(...) or a topic, or set late rows aside: late=topic('{flow}-late')"
+        )
+    if not to.key:
+        raise JobError(
+            f"flow {flow!r}: late={CORRECT!r} finds the rows to correct by their key, and {to.describe()} has none: "
+            "give it key=..., the window and all columns by which rows are grouped"
+        )

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from ottla.pipeline import failures
 from ottla.pipeline.errors import PipelineError
-from ottla.pipeline.rows.late import LateRows
+from ottla.pipeline.rows.late import Follower
 
 _TRY_AGAIN_AFTER_S: Final = 5.0
 _LAST_WITHIN_S: Final = 30.0
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 class LateRowsThread:
     """Has followers catch up with their flows, again after a failure; nothing is lost meanwhile."""
 
-    def __init__(self, followers: Mapping[str, LateRows]) -> None:
+    def __init__(self, followers: Mapping[str, Follower]) -> None:
         self._followers = followers
         self._news = threading.Event()
         self._is_over = False
@@ -37,9 +37,10 @@ class LateRowsThread:
             self._followers[flow].on_batch(event)
             self._news.set()
 
-    def written(self, flow: str) -> int | None:
-        """Rows written since the flow began; None for a flow that has no topic for them."""
-        return self._followers[flow].total if flow in self._followers else None
+    def figures(self, flow: str) -> dict[str, int]:
+        """Rows written or corrected since the flow began, by the name of the figure; none for a flow whose late rows
+        are left out."""
+        return {each.figure: each.total for each in [self._followers[flow]]} if flow in self._followers else {}
 
     def finish(self, *, at_once: bool = False) -> None:
         """After the last micro-batch: write what is left, unless it is to end `at_once`.

@@ -53,6 +53,7 @@ class Figures:
     the last ten seconds, or the last micro-batches if they took longer, `batch_ms` what the last micro-batch took.
     `lag_s` is how long ago the ends of its topics were where it is now; at least that, if `lag_s_at_least`. `watermark`
     as Spark writes it; `late` rows were behind it. `rejected` rows are those that a query for dead letters has written.
+    `corrected` rows of the output have had late rows merged into them; one that was corrected twice counts twice.
     `expectations` has, by view and expectation, what becomes of rows that break it, and how many have; a micro-batch
     that Spark repeats counts them again. `inputs` has the streams that the flow reads, by what they are.
     """
@@ -71,6 +72,7 @@ class Figures:
     watermark: str | None = None
     late: int = 0
     rejected: int = 0
+    corrected: int = 0
     expectations: dict[str, dict[str, Expectation]] = field(default_factory=dict)
     inputs: dict[str, InputFigures] = field(default_factory=dict)
 
@@ -118,7 +120,7 @@ class FlowProgress:
         """Count on from the last figures of an earlier start of the run, if there are any."""
         if before is not None:
             self._records_before = before.records
-            for name in ("records", "batches", "watermark", "late", "rejected", "expectations", "inputs"):
+            for name in ("records", "batches", "watermark", "late", "rejected", "corrected", "expectations", "inputs"):
                 setattr(self.figures, name, getattr(before, name))
 
     @property

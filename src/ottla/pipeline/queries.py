@@ -13,15 +13,19 @@ from pyspark.sql import functions as F
 
 from ottla.pipeline import failures
 from ottla.pipeline.context import QuerySpec, RunContext
+from ottla.pipeline.corrections import Corrections
 from ottla.pipeline.errors import JobError, PipelineError
 from ottla.pipeline.inputs import Input, Topic
-from ottla.pipeline.job import Flow, Job, View
+from ottla.pipeline.job import CORRECT, Flow, Job, View
+from ottla.pipeline.mergeable import corrections_of
 from ottla.pipeline.progress import REJECTED
 from ottla.pipeline.rows.captured import Captured
 from ottla.pipeline.rows.checked import Checked, labelled
+from ottla.pipeline.rows.correcting import CorrectedRows
 from ottla.pipeline.rows.history import Versions
+from ottla.pipeline.rows.late import Follower, LateRows
 from ottla.pipeline.rows.verdicts import unsteady
-from ottla.pipeline.sinks.base import Sink
+from ottla.pipeline.sinks.base import Correctable, Sink
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -45,6 +49,13 @@ class Planned:
     trigger: str
     sources: tuple[Input, ...]
     late: Topic | None = None
+    corrections: Corrections | None = None
+    """How late rows are merged into the output, if they are."""
+
+    @property
+    def follows_late_rows(self) -> bool:
+        """Whether late rows are written anywhere."""
+        return self.late is not None or self.corrections is not None
 
     def topics(self, context: RunContext) -> set[str]:
         """The topics that it writes in this run."""
@@ -79,12 +90,49 @@ def plan(
             )
         sources = tuple(building.streams(flow))
         planned.append(
-            Planned(flow.name, rows, _sink(flow.to, context), flow.mode, trigger or flow.trigger, sources, flow.late)
+            Planned(
+                flow.name,
+                rows,
+                _sink(flow.to, context),
+                flow.mode,
+                trigger or flow.trigger,
+                sources,
+                late=flow.late_topic,
+                corrections=_corrections(flow, rows, sources) if flow.late == CORRECT else None,
+            )
         )
         rejecting = {name: each for name, each in building.rejecting().items() if name not in letters_planned}
         letters_planned.update(rejecting)
         planned.extend(_dead_letters(buildings.letters, rejecting, trigger or _DEAD_LETTERS_TRIGGER))
     return planned
+
+
+def _corrections(flow: Flow, rows: DataFrame, sources: Iterable[Input]) -> Corrections:
+    """How late rows of a flow are merged into its output. Raises JobError."""
+    for each in sources:
+        if not isinstance(each, Topic | Captured):
+            raise JobError(
+                f"flow {flow.name!r}: late={CORRECT!r} reads the records of a micro-batch again, which "
+                f"{each.describe()} does not allow: leave late= out"
+            )
+    if isinstance(flow.to, Topic) and "value" in rows.columns:
+        raise JobError(
+            f"flow {flow.name!r}: late={CORRECT!r} merges columns, and a column 'value' is written as it is: rename "
+            "it, so that all columns become a JSON object"
+        )
+    assert isinstance(flow.to, Correctable)
+    return corrections_of(rows, flow.to.key, flow.name)
+
+
+def follower(job: Job, query: Planned, context: RunContext, checkpoint: Path, position: Path) -> Follower:
+    """What writes late rows of a query, or merges them: `position` is its file."""
+    rebuilt = partial(rebuild, job, job.flows[query.name], context)
+    if query.late is not None:
+        return LateRows(query.name, checkpoint, position, context, rebuilt, topic=query.late)
+    assert query.corrections is not None
+    assert isinstance(query.sink, Correctable)
+    corrections = query.corrections
+    return CorrectedRows(query.name, checkpoint, position, context, rebuilt, sink=query.sink, corrections=corrections)
 
 
 def stages(planned: Iterable[Planned], context: RunContext) -> list[list[Planned]]:

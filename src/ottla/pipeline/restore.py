@@ -25,7 +25,7 @@ from ottla.pipeline import failures
 from ottla.pipeline.brokers import Brokers
 from ottla.pipeline.context import Outputs
 from ottla.pipeline.errors import PipelineError
-from ottla.pipeline.job import Job
+from ottla.pipeline.job import CORRECT, Job
 from ottla.pipeline.progress import Figures
 from ottla.pipeline.queries import DEAD_LETTERS
 from ottla.pipeline.rows.checkpoint_log import CheckpointLog
@@ -284,8 +284,10 @@ def _outputs_of(job: Job, name: str, query_id: str, suffix: str) -> Iterator[tup
         return
     flow = job.flows[name]
     yield _renamed(flow.to, suffix), query_id
-    if flow.late is not None:
-        yield flow.late, _LATE + query_id  # renamed where it is written, as a topic of the job
+    if flow.late_topic is not None:
+        yield flow.late_topic, _LATE + query_id  # renamed where it is written, as a topic of the job
+    elif flow.late == CORRECT:
+        yield _renamed(flow.to, suffix), _LATE + query_id
 
 
 def _renamed(sink: Sink, suffix: str) -> Sink:

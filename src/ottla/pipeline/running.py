@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,9 +25,8 @@ from ottla.pipeline.errors import PipelineError
 from ottla.pipeline.job import ISOLATE, Flow, Job
 from ottla.pipeline.late_rows import LateRowsThread
 from ottla.pipeline.progress import latest
-from ottla.pipeline.queries import Planned, plan, rebuild, stages
+from ottla.pipeline.queries import Planned, follower, plan, stages
 from ottla.pipeline.restore import Restoration
-from ottla.pipeline.rows.late import LateRows
 from ottla.pipeline.run_store import FAILED, LEFT_OUT, STOPPED, FlowRecord, RunDirectory, RunRecord, run_directory
 from ottla.pipeline.savepoint import Manifest
 from ottla.pipeline.stopping import StopRequest
@@ -184,8 +182,15 @@ class _Start:
         self._write_flows(queries, checkpoints)
         self._make(brokers, {topic for each in planned for topic in each.topics(context)})
         self._name_deleting(brokers)
+        self._check_corrected(brokers)
         groups = stages(planned, context) if request.once else [planned]
-        late = LateRowsThread({each.name: _follower(job, each, context, checkpoints) for each in planned if each.late})
+        late = LateRowsThread(
+            {
+                each.name: follower(job, each, context, checkpoints / each.name, checkpoints / f"{each.name}.late.json")
+                for each in planned
+                if each.follows_late_rows
+            }
+        )
         watch = Watch(
             directory=self.directory,
             record=self.record,
@@ -245,7 +250,7 @@ class _Start:
 
     def _make(self, brokers: Brokers, topics: set[str]) -> None:
         originals = {name: topic for topic in self.request.job.writes() for name in self._named([topic])}
-        for topic in brokers.make(topics, originals, self._copies()):
+        for topic in brokers.make(topics, originals, self._copies() | self._corrected()):
             self.screen.say(f"topic {topic!r} created")
 
     def _name_deleting(self, brokers: Brokers) -> None:
@@ -254,6 +259,18 @@ class _Start:
                 f"topic {topic!r} follows a captured table, and its cleanup.policy is {policy}: rows that have not "
                 f"changed for long will be missing. `ottla config set topic {topic} cleanup.policy=compact` mends that"
             )
+
+    def _check_corrected(self, brokers: Brokers) -> None:
+        """Raises PipelineError for a topic that may have lost the record that a late row is to be merged into."""
+        for topic, policy in brokers.not_compacted(self._corrected()).items():
+            said = f"its cleanup.policy is {policy}" if policy else "this client may not read its cleanup.policy"
+            raise PipelineError(
+                f"late rows are merged into topic {topic!r}, which has to keep the newest record of each key, and "
+                f"{said}: `ottla config set topic {topic} cleanup.policy=compact`"
+            )
+
+    def _corrected(self) -> set[str]:
+        return self._named(self.request.job.corrected(self.request.flows))
 
     def _copies(self) -> set[str]:
         return self._named(self.request.job.copies(self.request.flows))
@@ -298,18 +315,6 @@ class _Start:
         if self.restoration is not None:
             self.restoration.take_up(self.record)
         note_down(self.directory, self.record)
-
-
-def _follower(job: Job, query: Planned, context: RunContext, checkpoints: Path) -> LateRows:
-    assert query.late is not None
-    return LateRows(
-        flow=query.name,
-        topic=query.late,
-        checkpoint=checkpoints / query.name,
-        position=checkpoints / f"{query.name}.late.json",
-        context=context,
-        rebuild=partial(rebuild, job, job.flows[query.name], context),
-    )
 
 
 def _record(

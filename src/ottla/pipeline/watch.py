@@ -237,9 +237,8 @@ class Watch:
         for each in self.queries:
             each.progress.refresh(now, self._history.lag(each.progress.position, now))
             if each.progress.is_due(now) or last:
-                written = self.late.written(each.name)
-                if written is not None:
-                    each.progress.figures.late = written
+                for figure, rows in self.late.figures(each.name).items():
+                    setattr(each.progress.figures, figure, rows)
                 self.screen.line(each.progress.figures)
                 try:
                     progress.append(self.directory.progress, each.progress.figures)

@@ -126,14 +126,15 @@ class _Output:
 def _outputs(record: RunRecord) -> dict[str, _Output]:
     """Everything that a run writes, by flow; late rows by `<flow>.late`, what is rejected by `dead-letters`."""
     from ottla.pipeline.inputs import Topic
+    from ottla.pipeline.job import CORRECT
     from ottla.pipeline.job_file import load_job
 
     job = load_job(Path(record.job_file), remembered=record.parameters)
     sinks: dict[str, tuple[Sink, str]] = {}
     for name, flow in job.flows.items():
-        sinks[name] = (flow.to, flow.mode)
-        if flow.late is not None:
-            sinks[f"{name}.late"] = (flow.late, "append")
+        sinks[name] = (flow.to, "update" if flow.late == CORRECT else flow.mode)
+        if flow.late_topic is not None:
+            sinks[f"{name}.late"] = (flow.late_topic, "append")
     if any(name.endswith(".dead-letters") for name in record.flows):
         sinks["dead-letters"] = (job.dead_letters, "append")
     outputs: dict[str, _Output] = {}

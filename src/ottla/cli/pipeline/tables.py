@@ -12,10 +12,10 @@ from ottla.pipeline.run_store import FAILED, RUNNING, WAITING, RunRecord
 
 FLOW_COLUMNS: Final = columns_of(
     "flow state records# rate=RECORDS/S# lag_records=LAG# lag=BEHIND batch_ms# state_rows#",
-    "state_bytes# watermark late# rejected#",
+    "state_bytes# watermark late# rejected# corrected#",
 )
 _BY_IMPORTANCE: Final = (
-    *("flow", "state", "records", "rate", "lag_records", "lag", "late", "rejected"),
+    *("flow", "state", "records", "rate", "lag_records", "lag", "late", "corrected", "rejected"),
     *("watermark", "batch_ms", "state_rows", "state_bytes"),
 )
 _GAP: Final = 3

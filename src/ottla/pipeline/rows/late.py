@@ -1,4 +1,4 @@
-"""Late rows: rows that Spark drops by a watermark, written to a topic instead.
+"""Late rows: rows that Spark drops by a watermark, written to a topic instead, or merged as corrections.
 
 Spark has no side output, and reports only the number of dropped rows. But they follow from its
 checkpoint: in micro-batch N it drops rows that closed at or before the watermark of N-1 (whose results
@@ -8,6 +8,8 @@ and writes the rows of its watermark that had closed.
 
     query      ──▶ offsets/N ──▶ commits/N ──▶ progress: 3 rows dropped
     follower                                      └──▶ reads N again ──▶ writes 3 rows, once ──▶ notes down N
+
+`LateRows` writes them to a topic, `correcting.CorrectedRows` merges them into the flow's output.
 
 The rows and a mark of the micro-batch go into one transaction, and the note is written after it, so a follower that is
 killed in between finds the mark and writes nothing. A micro-batch whose progress was lost (the process died) is
@@ -25,10 +27,11 @@ import json
 import logging
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final, Protocol
 
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # comes without types
@@ -93,26 +96,53 @@ class Position:
         os.replace(new, file)
 
 
+class NumberedBatch(Protocol):
+    """What distinguishes the late rows of a micro-batch from all others."""
+
+    @property
+    def query_id(self) -> str: ...
+
+    @property
+    def number(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LateBatch:
+    """A micro-batch with late rows. `load` gives its records in place of an input, `watermark_ms` is the time by which
+    rows were late, in milliseconds since 1970, `of_query` the id of the flow's query."""
+
+    load: Load
+    watermark_ms: int
+    of_query: str
+    number: int
+
+    @property
+    def query_id(self) -> str:
+        """Under which outputs keep the number: the flow's own query has its own."""
+        return f"late-{self.of_query}"
+
+
 @dataclass(slots=True)
-class LateRows:
+class Follower(ABC):
     """The follower of one flow.
 
-    `topic` is the side output, `checkpoint` the flow's, `position` the follower's own file. `rebuild` builds the flow
-    once more with what it is given in place of its inputs; what comes out is not used.
+    `checkpoint` is the flow's, `position` the follower's own file. `rebuild` builds the flow once more with what it is
+    given in place of its inputs.
     """
 
+    figure: ClassVar[str]
+    """The figure of a flow's progress that has `total`."""
     flow: str
-    topic: Topic
     checkpoint: Path
     position: Path
     context: RunContext
-    rebuild: Callable[[Load], object]
+    rebuild: Callable[[Load], DataFrame]
     _dropped: dict[int, int] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def total(self) -> int:
-        """Late rows written since the flow began."""
+        """Late rows written, or rows corrected by them, since the flow began."""
         return (Position.read(self.position) or Position()).rows
 
     def on_batch(self, progress: Mapping[str, Any]) -> None:
@@ -165,20 +195,16 @@ class LateRows:
         wanted = ranges(before, batch)
         if not wanted:
             return 0
-        task = StreamTask(f"late-{log_of_query.query_id()}", number, 0, _WRITE)
+        late = LateBatch(lambda given: self._load(given, wanted), before.watermark_ms, log_of_query.query_id(), number)
         try:
-            with watching() as watched:
-                self.rebuild(lambda given: self._load(given, wanted))
-            if not watched:
-                raise PipelineError(
-                    f"the flow {self.flow!r} has late=topic(...), but sets no watermark by rows.watermark(...), by "
-                    "which its late rows would be known"
-                )
-            rows = self._late_records(watched, before.watermark_ms)
-            return _write_once(rows, self.context, self.context.renamed(self.topic.name), task)
+            return self.write_late(late)
         except (PySparkException, Py4JJavaError) as error:  # the second: what Spark has no class for in Python
             said = failures.explain(str(error))
             raise PipelineError(f"late rows of {self.flow!r}, micro-batch {number}: {said}") from error
+
+    @abstractmethod
+    def write_late(self, late: LateBatch) -> int:
+        """Write the late rows of a micro-batch once, however often this is called; how many there are."""
 
     def _load(self, given: Input, wanted: Ranges) -> DataFrame | Checked | Versions:
         """An input as the micro-batch had it: for a topic, only its records."""
@@ -194,6 +220,26 @@ class LateRows:
     def _records(self, topic: Topic, wanted: Ranges) -> DataFrame:
         names = map(self.context.renamed, topic.topics)
         return read_ranges(topic, self.context, {name: wanted[name] for name in names if name in wanted})
+
+
+@dataclass(slots=True, kw_only=True)
+class LateRows(Follower):
+    """Sets late rows aside, in a topic."""
+
+    figure: ClassVar[str] = "late"
+    topic: Topic
+
+    def write_late(self, late: LateBatch) -> int:
+        """Write the records of the late rows in one transaction. What comes out of the flow is not used."""
+        with watching() as watched:
+            self.rebuild(late.load)
+        if not watched:
+            raise PipelineError(
+                f"the flow {self.flow!r} has late=topic(...), but sets no watermark by rows.watermark(...), by "
+                "which its late rows would be known"
+            )
+        rows = self._late_records(watched, late.watermark_ms)
+        return write_late_once(rows, self.context, self.context.renamed(self.topic.name), late)
 
     def _late_records(self, watched: list[Watched], watermark_ms: int) -> DataFrame:
         limit = F.timestamp_millis(F.lit(watermark_ms))
@@ -253,8 +299,9 @@ def read_ranges(topic: Topic, context: RunContext, wanted: Ranges) -> DataFrame:
     )
 
 
-def _write_once(records: DataFrame, context: RunContext, topic: str, task: StreamTask) -> int:
+def write_late_once(records: DataFrame, context: RunContext, topic: str, late: NumberedBatch) -> int:
     """Write the records in one transaction, unless this was done before; how many there are."""
+    task = StreamTask(late.query_id, late.number, 0, _WRITE)
     client = tuple(sorted((name.removeprefix("kafka."), value) for name, value in context.connection().items()))
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

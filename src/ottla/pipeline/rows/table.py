@@ -54,23 +54,7 @@ class Table:
 
     def load(self, context: RunContext) -> "DataFrame":
         """The table, as a static DataFrame that is read anew whenever it is used. Raises JobError."""
-        context.spark.dataSource.register(TableSource)
-        topic = context.renamed(self.name)
-        records = (
-            context.spark.read.format(FORMAT)
-            .options(
-                **{
-                    "subscribe": topic,
-                    "includeHeaders": "true",
-                    "kafka.isolation.level": "read_committed",
-                    **context.connection(),
-                    **self.options,
-                    DIRECTORY: str((context.home / _TABLES / topic).absolute()),
-                    REFRESH_MS: str(self.refresh_ms),
-                }
-            )
-            .load()
-        )
+        records = newest_records(context.renamed(self.name), context, self.options, self.refresh_ms)
         rows = self._decoded(records).passed_or_fail(f"the table {self.name!r}")
         missing = [name for name in self.key if name not in rows.columns]
         if missing:
@@ -88,6 +72,26 @@ class Table:
             (name,) = self.key
             return from_json(records.withColumn(name, F.col("key").cast("string")), self.schema, keep=(name,))
         return from_json(records, self.schema)
+
+
+def newest_records(topic: str, context: RunContext, options: Mapping[str, str], refresh_ms: int = 0) -> "DataFrame":
+    """The newest record of each key of a topic, in a static DataFrame that is read anew whenever it is used."""
+    context.spark.dataSource.register(TableSource)
+    return (
+        context.spark.read.format(FORMAT)
+        .options(
+            **{
+                "subscribe": topic,
+                "includeHeaders": "true",
+                "kafka.isolation.level": "read_committed",
+                **context.connection(),
+                **options,
+                DIRECTORY: str((context.home / _TABLES / topic).absolute()),
+                REFRESH_MS: str(refresh_ms),
+            }
+        )
+        .load()
+    )
 
 
 def table(

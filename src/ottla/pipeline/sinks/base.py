@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from ottla.pipeline.corrections import Corrections
+    from ottla.pipeline.sinks.batches import MicroBatch
+
 COMPACT_EVERY: Final = 100
 """Micro-batches that a table takes between two compactions, unless the job sets another number."""
 
@@ -73,6 +76,28 @@ class Snapshots(Protocol):
 
     def rows_of(self, context: RunContext, snapshot: str) -> "pa.Table":
         """All rows of a snapshot, in this process's memory. Raises SinkError if it is gone, or of another table."""
+        ...
+
+
+@runtime_checkable
+class Correctable(Protocol):
+    """A sink that late rows can be merged into: rows that it has can be found by their key, and changed.
+
+    `key` are the columns that identify a row; without any, it cannot.
+    """
+
+    @property
+    def key(self) -> tuple[str, ...]: ...
+
+    def describe(self) -> str: ...
+
+    def correct(self, batch: "MicroBatch", corrections: "Corrections", context: RunContext) -> int:
+        """Merge late rows, aggregated, into those that have been written; how many of those there are.
+
+        The number of the micro-batch is kept with them in the same atomic step, under the query id of `batch`, so that
+        it is merged once, however often this is called. Raises PipelineError; then nothing has changed, but where the
+        answer to the commit was lost: the next call finds out.
+        """
         ...
 
 

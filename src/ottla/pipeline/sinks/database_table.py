@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from ottla.pipeline.context import CHANGES, HISTORY, Outputs, RunContext
+from ottla.pipeline.corrections import Corrections
 from ottla.pipeline.sinks.base import SinkError
 from ottla.pipeline.sinks.batches import MicroBatch
-from ottla.pipeline.sinks.changes import Changes, reduced
+from ottla.pipeline.sinks.changes import Changes, newest_rows, reduced
+from ottla.pipeline.sinks.database_types import arrow_rows, python_rows
 from ottla.pipeline.sinks.fitting import check_key
 from ottla.pipeline.sinks.names import column_names, with_suffix
 from ottla.pipeline.sinks.table_sink import TableSink
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine, Table
 
 BATCHES: Final = "ottla_batches"
+_KEYS_AT_ONCE: Final = 100
+"""In one statement; databases limit its parameters."""
 _TRUNCATED: Final = "-truncated"
 """Ends the name of a query in `BATCHES` whose number is when the captured table was truncated last, in microseconds."""
 
@@ -204,6 +208,28 @@ class DatabaseWriter:
             if _note_batch(self.sink, connection, batch):
                 _put(self.sink, connection, table, changes, replaces)
 
+    def correct(self, batch: MicroBatch, corrections: Corrections) -> int:
+        """Merge late rows into those of the table in one transaction, unless it has them already; how many."""
+        from ottla.pipeline.sinks.database_upsert import rows_of
+
+        key, columns = self.sink.key, (*self.sink.key, *corrections.merged_columns)
+        late = newest_rows(batch.rows.toArrow().cast(self.schema), key, self.sink.describe())
+        if not late.num_rows:
+            return 0
+        engine = self.sink.engine()
+        table = self.sink.reflected(engine)
+        types = pa.schema([self.schema.field(name) for name in columns])
+        with engine.begin() as connection:
+            if _note_batch(self.sink, connection, batch):
+                found = [
+                    row
+                    for keys in python_rows(late.select(key), connection.dialect.name, at_once=_KEYS_AT_ONCE)
+                    for row in rows_of(connection, table, key, keys, columns)
+                ]
+                merged = corrections.merge(arrow_rows(found, types), late)
+                _put(self.sink, connection, table, Changes.added(merged, key), replaces=False)
+        return len(late)
+
     def _add_versions(self, batch: MicroBatch) -> None:
         from ottla.pipeline.sinks.database_versions import apply
 
@@ -251,7 +277,6 @@ def _note_batch(sink: DatabaseTable, connection: "Connection", batch: MicroBatch
 def _put(sink: DatabaseTable, connection: "Connection", table: "Table", changes: Changes, replaces: bool) -> None:
     from sqlalchemy import delete, insert
 
-    from ottla.pipeline.sinks.database_types import python_rows
     from ottla.pipeline.sinks.database_upsert import remove, upsert
 
     if replaces:

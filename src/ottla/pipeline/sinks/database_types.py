@@ -1,7 +1,9 @@
 """Spark's types as a database's, and back."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC
+from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 
 _KEY_CHARACTERS: Final = 255
 """Length of a text in a key: some databases cannot have keys of any length."""
+_EXACT: Final = Context(prec=80)
 _ROWS_AT_ONCE: Final = 1_000
 _EXACT_SINCE: Final = (8, 0, 17)
 """MySQL has a collation that keeps blanks at the end since then."""
@@ -61,6 +64,24 @@ def python_rows(rows: pa.Table, dialect: str, at_once: int = _ROWS_AT_ONCE) -> I
                 row.update({name: str(row[name]) for name in decimals if row[name] is not None})
         if parameters:
             yield parameters
+
+
+def arrow_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
+    """Rows of a database in Arrow's types. A time without a zone is in UTC where the column has one."""
+    columns = [pa.array([_as_arrow(row[field.name], field.type) for row in rows], field.type) for field in schema]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _as_arrow(value: Any, kind: Any) -> Any:
+    if value is None:
+        return None
+    if pa.types.is_decimal(kind):
+        return Decimal(str(value)).quantize(Decimal(1).scaleb(-kind.scale), context=_EXACT)
+    if pa.types.is_boolean(kind):
+        return bool(value)
+    if pa.types.is_timestamp(kind) and kind.tz is not None and value.tzinfo is None:
+        return value.replace(tzinfo=UTC)
+    return value
 
 
 def as_json(value: object) -> str:

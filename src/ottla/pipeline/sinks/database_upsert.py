@@ -35,6 +35,21 @@ def upsert(connection: "Connection", table: "Table", key: tuple[str, ...], rows:
     connection.execute(insert(table), rows)
 
 
+def rows_of(
+    connection: "Connection",
+    table: "Table",
+    key: tuple[str, ...],
+    keys: list[dict[str, Any]],
+    columns: tuple[str, ...],
+) -> list[dict[str, Any]]:
+    """These columns of the rows with one of the keys."""
+    from sqlalchemy import and_, or_, select
+
+    is_one = or_(*(and_(*(table.c[name] == each[name] for name in key)) for each in keys))
+    found = connection.execute(select(*(table.c[name] for name in columns)).where(is_one))
+    return [dict(row) for row in found.mappings()]
+
+
 def remove(connection: "Connection", table: "Table", key: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
     """Delete the rows that have the keys of `rows`."""
     from sqlalchemy import bindparam, delete

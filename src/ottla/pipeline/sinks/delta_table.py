@@ -176,9 +176,29 @@ class DeltaVersion(Version):
             some = pc.field(first).isin(keys[first].combine_chunks())
             wanted = some if wanted is None else wanted | some
         columns = [*changes.key, VALID_FROM, VALID_TO]
-        found = self._table.to_pyarrow_dataset().to_table(columns=columns, filter=wanted)
+        assert wanted is not None, "changes have keys, or are truncates"
+        found = self._rows(columns, wanted, keys.schema.field(first).type)
         schema = pa.schema([changes.schema.field(name) for name in columns])
         return last_versions(found.cast(schema), changes.key)
+
+    def written(self, keys: pa.Table, columns: tuple[str, ...]) -> pa.Table:
+        import pyarrow.compute as pc
+
+        first = self._sink.key[0]
+        wanted = pc.field(first).isin(keys[first].combine_chunks())
+        return self._rows(list(columns), wanted, keys.schema.field(first).type)
+
+    def _rows(self, columns: list[str], wanted: Any, kind: Any) -> pa.Table:
+        """These columns of the rows for which an expression holds, which compares values of the type `kind`.
+
+        Statistics of text and of bytes in files that delta-rs has merged have a type that Arrow cannot compare, so that
+        every file is read then.
+        """
+        dataset = self._table.to_pyarrow_dataset()
+        if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind)):
+            return dataset.to_table(columns=columns, filter=wanted)
+        found = [pa.Table.from_batches([each]).filter(wanted) for each in dataset.to_batches(columns=columns)]
+        return pa.concat_tables([dataset.schema.empty_table().select(columns), *found])
 
     def add(self, files: list[StagedFile], notes: Notes, *, replaces: bool) -> None:
         partition_by = list(self._sink.partition_by)

@@ -82,19 +82,26 @@ def add_versions(
 def known_versions(transaction: "Transaction", changes: VersionedChanges) -> dict[Key, Last]:
     """The newest versions of the changed keys, and of all others if the captured table was truncated. Only the columns
     that this needs are read."""
+    names = (*changes.key, VALID_FROM, VALID_TO)
+    rows = written_rows(transaction, None if changes.truncates else changes.keys, changes.key, names)
+    wanted = pa.schema([changes.schema.field(name) for name in names])
+    return last_versions(rows.cast(wanted), changes.key)
+
+
+def written_rows(
+    transaction: "Transaction", keys: pa.Table | None, key: tuple[str, ...], names: tuple[str, ...]
+) -> pa.Table:
+    """These columns of the rows with one of the keys (None: of all rows), and of others near them."""
     from pyiceberg.expressions import AlwaysTrue
     from pyiceberg.io.pyarrow import ArrowScan
 
     metadata, near = transaction.table_metadata, None
-    if not changes.truncates:
+    if keys is not None:
         schema = _arrow_schema(transaction)
-        near = _near(changes.keys.cast(pa.schema([schema.field(name) for name in changes.key])), changes.key[0])
+        near = _near(keys.cast(pa.schema([schema.field(name) for name in key])), key[0])
     tasks = list(_scan(transaction, near).plan_files())
-    columns = metadata.schema().select(*changes.key, VALID_FROM, VALID_TO)
-    rows = ArrowScan(metadata, transaction._table.io, columns, AlwaysTrue()).to_table(tasks)
-    names = [*changes.key, VALID_FROM, VALID_TO]
-    wanted = pa.schema([changes.schema.field(name) for name in names])
-    return last_versions(rows.select(names).cast(wanted), changes.key)
+    columns = metadata.schema().select(*names)
+    return ArrowScan(metadata, transaction._table.io, columns, AlwaysTrue()).to_table(tasks).select(names)
 
 
 def _with_ends(rows: pa.Table, ended: pa.Table, key: tuple[str, ...]) -> pa.Table | None:

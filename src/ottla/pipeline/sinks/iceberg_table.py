@@ -19,7 +19,15 @@ from ottla.pipeline.context import Outputs, RunContext
 from ottla.pipeline.sinks.base import COMPACT_EVERY, SinkError
 from ottla.pipeline.sinks.changes import Changes
 from ottla.pipeline.sinks.fitting import check_fit
-from ottla.pipeline.sinks.iceberg_rewrite import add_versions, apply, begin, compact, known_versions, remove_all
+from ottla.pipeline.sinks.iceberg_rewrite import (
+    add_versions,
+    apply,
+    begin,
+    compact,
+    known_versions,
+    remove_all,
+    written_rows,
+)
 from ottla.pipeline.sinks.intervals import Key, Last
 from ottla.pipeline.sinks.names import column_names, with_suffix
 from ottla.pipeline.sinks.staging import Layout, StagedFile
@@ -200,6 +208,9 @@ class IcebergVersion(Version):
 
     def known(self, changes: VersionedChanges) -> dict[Key, Last]:
         return known_versions(self._transaction, changes)
+
+    def written(self, keys: pa.Table, columns: tuple[str, ...]) -> pa.Table:
+        return written_rows(self._transaction, keys, self._sink.key, columns)
 
     def add(self, files: list[StagedFile], notes: Notes, *, replaces: bool) -> None:
         if replaces:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 import pyarrow as pa
 
 from ottla.pipeline.context import CHANGES, HISTORY, QuerySpec, RunContext
+from ottla.pipeline.corrections import Corrections
 from ottla.pipeline.sinks.base import COMPACT_EVERY, SinkError
 from ottla.pipeline.sinks.batches import MicroBatch, start_batches
-from ottla.pipeline.sinks.changes import Changes, reduced
+from ottla.pipeline.sinks.changes import Changes, newest_rows, reduced
 from ottla.pipeline.sinks.fitting import check_key, check_partitioning, table_of
 from ottla.pipeline.sinks.intervals import Key, Last
 from ottla.pipeline.sinks.staging import Layout, StagedFile, discard, leftovers, stage
@@ -38,6 +39,10 @@ class Writer(Protocol):
 
     def write(self, batch: MicroBatch) -> None:
         """One micro-batch, or just its computation if it is in the table already."""
+        ...
+
+    def correct(self, batch: MicroBatch, corrections: Corrections) -> int:
+        """Merge late rows into those that have been written, unless the table has them already; how many there are."""
         ...
 
 
@@ -66,6 +71,11 @@ class TableSink(ABC):
         writer = replace(self, key=key).writer(schema, query.mode, query.context)
         return start_batches(rows, query, writer.write)
 
+    def correct(self, batch: MicroBatch, corrections: Corrections, context: RunContext) -> int:
+        """See `sinks.base.Correctable`."""
+        schema, _ = table_of(batch.rows.schema, "update", self.key, self.describe())
+        return self.writer(schema, "update", context).correct(batch, corrections)
+
 
 class Notes(NamedTuple):
     """The notes of a commit about its micro-batch.
@@ -92,6 +102,10 @@ class Version(ABC):
     @abstractmethod
     def known(self, changes: VersionedChanges) -> Mapping[Key, Last]:
         """The newest versions of the changed keys; at least all open ones if the captured table was truncated."""
+
+    @abstractmethod
+    def written(self, keys: pa.Table, columns: tuple[str, ...]) -> pa.Table:
+        """These columns of the rows with one of the keys; others may be among them."""
 
     @abstractmethod
     def add(self, files: list[StagedFile], notes: Notes, *, replaces: bool) -> None:
@@ -199,6 +213,22 @@ class FileTableWriter:
 
         if not changes.is_empty:
             self._commit_once(batch, change)
+
+    def correct(self, batch: MicroBatch, corrections: Corrections) -> int:
+        """Merge late rows into those of the table in one commit, unless it has them already; how many there are."""
+        key, schema = self.sink.key, self.layout.schema
+        late = newest_rows(batch.rows.toArrow().cast(schema), key, self.sink.describe())
+        columns = (*key, *corrections.merged_columns)
+        types = pa.schema([schema.field(name) for name in columns])
+
+        def change(version: Version) -> None:
+            written = version.written(late.select(key), columns).select(columns).cast(types)
+            merged = Changes.added(corrections.merge(written, late), key)
+            version.merge(merged, Notes(batch.query_id, batch.number))
+
+        if late.num_rows:
+            self._commit_once(batch, change)
+        return len(late)
 
     def _commit_once(self, batch: MicroBatch, change: Callable[[Version], None]) -> bool:
         """False if the micro-batch is in the table already. After a conflict both are asked and done anew."""

@@ -8,7 +8,7 @@ import duckdb
 import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
-from tests.support.sink_crashes import Crashing
+from tests.support.sink_crashes import CORRECTING, Crashing
 
 from ottla.pipeline.sinks.parquet_files import OWN_DIRECTORY
 
@@ -88,3 +88,24 @@ def test_a_driver_killed_at_any_step_loses_and_doubles_nothing(tmp_path: Path, k
         pytest.fail(f"more than {MOST_STEPS} steps")
     assert step > 3
     assert {len(FIRST), len(FIRST + SECOND)} <= after_kill, "kills before and after the commit"
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("kind", "stride"), [("delta", 3), ("iceberg", 11), ("database", 7)])
+def test_late_rows_are_merged_once_wherever_a_driver_is_killed(tmp_path: Path, kind: str, stride: int) -> None:
+    """`stride` keeps the test short; with 1 it goes through every step."""
+    first, late, later = [[(1, "UA")], [(2, "AA")]], [[(10, "UA")], [(30, "DL")]], [[(100, "AA")], [(300, "DL")]]
+    seen = set()
+    for step in range(0, MOST_STEPS, stride):
+        target = Crashing(kind, tmp_path / str(step), {"key": "carrier"}, CORRECTING)
+        target.directory.mkdir()
+        assert target.write({0: first})
+        finished = target.write({1: late}, kill_at=step)
+        seen.add(tuple(rows_in(target)))
+        assert target.write({1: late, 2: later}), "the follower repeats the micro-batch, and goes on"
+        assert rows_in(target) == [(11, "UA"), (102, "AA"), (330, "DL")], step
+        if finished:
+            break
+    else:
+        pytest.fail(f"more than {MOST_STEPS} steps")
+    assert seen == {((1, "UA"), (2, "AA")), ((2, "AA"), (11, "UA"), (30, "DL"))}, "kills before and after the commit"
