@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from deltalake import DeltaTable
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -20,8 +20,9 @@ from ottla.pipeline import Job, captured, history, topic
 from ottla.pipeline.context import RunContext
 from ottla.pipeline.errors import JobError, PipelineError
 from ottla.pipeline.golden_run import InputRecord, Trial
+from ottla.pipeline.progress import Figures, FlowProgress
 from ottla.pipeline.queries import plan
-from ottla.pipeline.rows import Versions, as_of, from_json
+from ottla.pipeline.rows import Checked, Versions, as_of, from_json
 from ottla.pipeline.sinks import delta
 from tests.pipeline.conftest import TopicFactory
 from tests.pipeline.flow import context_of
@@ -174,6 +175,60 @@ def test_what_the_history_does_not_know_is_refused_or_marked(
     with pytest.raises(PySparkException, match=r"the topic had lost older changes \(retention\)"):
         as_of(asked(spark, (77, 25)), again, on="customer", at="at").collect()
     assert names(as_of(asked(spark, (1, 25)), again, on="customer", at="at")) == ["b"]
+
+
+def broken(checked: Checked) -> tuple[list[Any], dict[str, int], dict[str, int]]:
+    """The rows that pass, the counts of expectations, and those of lookups, of a query that ends."""
+    rows = checked.of_view("orders").rows
+    query = rows.writeStream.format("memory").queryName("broken").trigger(availableNow=True).start()
+    query.awaitTermination()
+    progress = FlowProgress(Figures("broken", 0.0))
+    for each in query.recentProgress:
+        progress.on_batch(json.loads(each.json), 0.0)
+    known = progress.figures.expectations.get("orders", {})
+    (lookups,) = progress.figures.lookups.values()
+    passed = sorted(row["n"] for row in rows.sparkSession.table("broken").collect())
+    return passed, {name: each["rows"] for name, each in known.items()}, {k: n for k, n in lookups.items() if n}
+
+
+def test_a_reference_is_judged_as_of_the_time_of_the_row(
+    spark: SparkSession, customers: Customers, new_topic: TopicFactory, tmp_path: Path
+) -> None:
+    context = context_of(spark, tmp_path, customers.source.bootstrap)
+    for number in range(4):
+        customers.put(10, number, "a", op="r")
+    customers.drop(20, 1)
+    customers.put(30, 7, "new")
+    versions = history(customers.source.name).load(context)
+    orders = new_topic()
+    asked = [(1, 1, 15), (2, 1, 25), (3, 7, 29), (4, 7, 30), (5, None, 29), (6, 99, 31)]
+    lines = [json.dumps({"n": n, "customer": who, "at": time_of(at).isoformat()}) for n, who, at in asked]
+    orders.send([*lines, "no order"])
+
+    def decoded() -> Checked:
+        return from_json(orders.stream(spark, includeHeaders="true"), ORDER)
+
+    known = decoded().expect_in("customer was there", {"customer": "id"}, versions, at="at")
+    found = {"found": 2, "absent": 3}
+    assert broken(known) == ([1, 2, 3, 4, 5, 6], {"customer was there": 3}, found)
+    dropped = decoded().expect_in("customer was there", {"customer": "id"}, versions, "drop", at="at")
+    assert broken(dropped) == ([1, 4, 5], {"customer was there": 3}, found)
+
+    orders.send([json.dumps({"n": 7, "customer": 1, "at": time_of(5).isoformat()})])  # before the history begins
+    known = decoded().expect_in("customer was there", {"customer": "id"}, versions, at="at")
+    assert broken(known) == ([1, 2, 3, 4, 5, 6, 7], {"customer was there": 4}, {**found, "too old": 1})
+    with pytest.raises(StreamingQueryException, match=r"key 1 was at 2026-01-01T00:00:05\.000Z is not known"):
+        broken(decoded().expect_in("customer was there", {"customer": "id"}, versions, "drop", at="at"))
+
+    for wrong, options, why in (
+        ({"customer": "id"}, {}, "at= names the time of the rows"),
+        ({"customer": "id"}, {"at": "at", "otherwise": "quarantine"}, "decided by another query"),
+        ({"customer": "name"}, {"at": "at"}, "which is looked up by its key: id"),
+        ({"customer": "id"}, {"at": "n"}, "'n' is int, and the time has to be a TIMESTAMP"),
+        ({"custom": "id"}, {"at": "at"}, "the rows have no column 'custom'; did you mean 'customer'"),
+    ):
+        with pytest.raises(JobError, match=why):
+            decoded().expect_in("customer was there", wrong, versions, **options)
 
 
 def test_topics_and_tables_that_have_no_history_are_refused(

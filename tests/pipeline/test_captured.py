@@ -325,7 +325,7 @@ def test_changes_behind_the_watermark_are_found(spark: SparkSession, new_topic: 
     run(10)
     run(10, 8)
     position = tmp_path / "late.json"
-    late = LateRows("flow", topic(side.name), tmp_path / "checkpoint", position, context, flow)
+    late = LateRows("flow", tmp_path / "checkpoint", position, context, flow, topic=topic(side.name))
     assert late.catch_up(unheard=True) == 1
     assert [json.loads(message.value() or b"")["id"] for message in side.messages()] == [8]
 

@@ -15,6 +15,10 @@ from ottla.pipeline.lag import Lag, Offsets
 
 REJECTED: Final = "ottla_rejected"
 """The observed metric in which a query for dead letters counts its rows."""
+LOOKUPS: Final = "ottla_lookups_"
+"""Begins the name of an observed metric that counts what a join as of event time has found: a number, a colon, and the
+history follow."""
+WAITED_ROWS: Final = "waited"
 EXPECTATIONS: Final = "ottla_expectations_"
 """Begins the observed metric in which a query counts the rows that break the expectations of a view; the view's name
 follows."""
@@ -55,7 +59,9 @@ class Figures:
     as Spark writes it; `late` rows were behind it. `rejected` rows are those that a query for dead letters has written.
     `corrected` rows of the output have had late rows merged into them; one that was corrected twice counts twice.
     `expectations` has, by view and expectation, what becomes of rows that break it, and how many have; a micro-batch
-    that Spark repeats counts them again. `inputs` has the streams that the flow reads, by what they are.
+    that Spark repeats counts them again. `lookups` has, by history, rows that were joined as of their time: by what was
+    known of it (`version_store.STATUSES`), and those that had to wait. `inputs` has the streams that the flow reads, by
+    what they are.
     """
 
     flow: str
@@ -74,6 +80,7 @@ class Figures:
     rejected: int = 0
     corrected: int = 0
     expectations: dict[str, dict[str, Expectation]] = field(default_factory=dict)
+    lookups: dict[str, dict[str, int]] = field(default_factory=dict)
     inputs: dict[str, InputFigures] = field(default_factory=dict)
 
     def idle_inputs(self) -> dict[str, float | None]:
@@ -120,7 +127,17 @@ class FlowProgress:
         """Count on from the last figures of an earlier start of the run, if there are any."""
         if before is not None:
             self._records_before = before.records
-            for name in ("records", "batches", "watermark", "late", "rejected", "corrected", "expectations", "inputs"):
+            for name in (
+                "records",
+                "batches",
+                "watermark",
+                "late",
+                "rejected",
+                "corrected",
+                "expectations",
+                "lookups",
+                "inputs",
+            ):
                 setattr(self.figures, name, getattr(before, name))
 
     @property
@@ -148,6 +165,8 @@ class FlowProgress:
             figures.rejected += int(metric.get("rows") or 0) if name == REJECTED else 0
             if name.startswith(EXPECTATIONS):
                 self._count_expectations(name.removeprefix(EXPECTATIONS), metric)
+            if name.startswith(LOOKUPS):
+                self._count_lookups(name.removeprefix(LOOKUPS).partition(":")[2], metric)
         watermark = (event.get("eventTime") or {}).get("watermark")
         if watermark and not watermark.startswith("1970-01-01"):  # Spark's word for none yet
             figures.watermark = watermark
@@ -180,6 +199,11 @@ class FlowProgress:
             otherwise, _, name = label.partition(":")
             before = known[name]["rows"] if name in known else 0
             known[name] = {"otherwise": otherwise, "rows": before + int(rows or 0)}
+
+    def _count_lookups(self, history: str, counts: Mapping[str, Any]) -> None:
+        known = self.figures.lookups.setdefault(history, {})
+        for status, rows in counts.items():
+            known[status] = known.get(status, 0) + int(rows or 0)
 
     def refresh(self, now: float, lag: Lag | None) -> None:
         """Bring rate and lag up to `now`."""

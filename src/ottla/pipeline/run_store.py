@@ -33,6 +33,8 @@ WAITING: Final = "waiting"
 FAILED: Final = "failed"
 LEFT_OUT: Final = "left out"
 """The state of a flow that this start of the run does without (`--only`, `--except`)."""
+_HISTORIES: Final = "history"
+"""Where `rows.history` keeps versions, below a directory for each topic and set of columns."""
 _SETTLED_WITHIN_S: Final = 2.0
 _LOOK_EVERY_S: Final = 0.02
 _BLOCK_BYTES: Final = 4096
@@ -123,6 +125,16 @@ class RunDirectory:
     @property
     def progress(self) -> Path:
         return self.path / "progress.jsonl"
+
+    def late_changes(self) -> dict[str, int]:
+        """Changes that came too late for `history(...)`, as far as this machine has read them, by topic."""
+        found: dict[str, int] = {}
+        for file in sorted((self.path / _HISTORIES).glob("*/current.json")):
+            with suppress(OSError, ValueError, TypeError):
+                late = int(json.loads(file.read_text()).get("late", 0))
+                topic = file.parent.name.rpartition("-")[0]
+                found[topic] = max(found.get(topic, 0), late)
+        return {topic: late for topic, late in found.items() if late}
 
     @property
     def spark_log(self) -> Path:

@@ -14,6 +14,9 @@ class Follower:
         self.is_well = False
         self.calls: list[bool] = []
 
+    figure = "corrected"
+    total = 7
+
     def on_batch(self, event: object) -> None:
         pass
 
@@ -41,6 +44,7 @@ def test_no_error_ends_it() -> None:
     eventually(lambda: not thread.errors)
     thread.finish()
     assert follower.calls[-1] is True
+    assert (thread.figures("delays"), thread.figures("others")) == ({"corrected": 7}, {})
 
 
 def test_it_ends_at_once_if_asked_to() -> None:

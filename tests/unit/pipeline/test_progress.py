@@ -89,6 +89,16 @@ def test_rows_that_break_expectations_are_counted_by_view_over_restarts() -> Non
     }
 
 
+def test_joins_as_of_a_time_are_counted_by_history_over_restarts() -> None:
+    first = FlowProgress(Figures("copies", 0.0))
+    two = {"ottla_lookups_0:history('a:b')": {"found": 2, "waited": 1}, "ottla_lookups_1:history('a:b')": {"found": 1}}
+    first.on_batch(event(9, observedMetrics=two), 10.0)
+    second = FlowProgress(Figures("copies", 11.0))
+    second.go_on_from(Figures(**json.loads(json.dumps(asdict(first.figures)))))
+    second.on_batch(event(9, observedMetrics={"ottla_lookups_7:history('a:b')": {"found": 5, "too old": 3}}), 12.0)
+    assert second.figures.lookups == {"history('a:b')": {"found": 8, "waited": 1, "too old": 3}}
+
+
 def test_a_restart_counts_on() -> None:
     flow = FlowProgress(Figures("copies", 0.0))
     flow.go_on_from(None)

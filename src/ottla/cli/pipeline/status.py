@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -9,7 +10,17 @@ from ottla.cli.pipeline.options import home_option
 from ottla.cli.pipeline.tables import FLOW_COLUMNS, ago, columns_with_content, flow_rows, last_error, utc
 from ottla.cli.terminal.output import json_option, on_terminal, print_facts, print_json, print_rows
 from ottla.pipeline import progress
+from ottla.pipeline.progress import WAITED_ROWS
 from ottla.pipeline.run_store import find_run, state_of
+
+_LOOKUPS: Final = {
+    "absent": "found no row",
+    "too old": "came before the history begins",
+    "ahead": "were ahead of the clock",
+    "no time": "had no time",
+    WAITED_ROWS: "waited until their time was known",
+}
+"""What may become of a row that is joined as of its time, but for a row that is found."""
 
 
 @click.command("status")
@@ -30,7 +41,8 @@ def command(name: str, home: Path, as_json: bool) -> None:
             flow: {**asdict(about), "figures": asdict(figures[flow]) if flow in figures else None}
             for flow, about in record.flows.items()
         }
-        print_json({**asdict(record), "state": state_of(record), "pid": process, "flows": flows})
+        late = directory.late_changes()
+        print_json({**asdict(record), "late_changes": late, "state": state_of(record), "pid": process, "flows": flows})
         return
     moment = record.started_at if record.stopped_at is None else record.stopped_at
     print_facts(
@@ -52,8 +64,16 @@ def command(name: str, home: Path, as_json: bool) -> None:
             for name, found in expectations.items():
                 if found["rows"]:
                     click.echo(f"{flow}: {found['rows']:,} rows of {view} break {name!r} ({found['otherwise']})")
+        for history, counts in figures[flow].lookups.items() if flow in figures else ():
+            said = [f"{counts[status]:,} {what}" for status, what in _LOOKUPS.items() if counts.get(status)]
+            if said:
+                click.echo(f"{flow}: of the rows joined with {history}, {', '.join(said)}")
         for given, since in figures[flow].idle_inputs().items() if flow in figures else ():
             when = "yet" if since is None else f"since {utc(since)}"
             click.echo(f"{flow}: nothing from {given} {when}; a watermark on it holds back that of the flow")
+    for topic, changes in directory.late_changes().items():
+        click.echo(
+            f"history {topic}: {changes:,} changes came too late; rows of their time may have the version before"
+        )
     rows = flow_rows(record, figures)
     print_rows(rows, columns_with_content(rows) if on_terminal() else FLOW_COLUMNS)

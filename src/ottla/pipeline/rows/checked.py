@@ -10,7 +10,7 @@ Spark computes a filter's condition below it and once more above: the first is c
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -19,6 +19,9 @@ from ottla.pipeline import names
 from ottla.pipeline.errors import JobError
 from ottla.pipeline.progress import EXPECTATIONS, expectation_label
 from ottla.pipeline.rows import dead_letters, references
+
+if TYPE_CHECKING:
+    from ottla.pipeline.rows.history import Versions
 
 WARN: Final = "warn"
 DROP: Final = "drop"
@@ -156,7 +159,13 @@ class Checked:
         return self._expecting(expectation, self._all.withColumn(expectation.breaks, breaks), alone)
 
     def expect_in(
-        self, name: str, columns: references.References, table: DataFrame, otherwise: str = WARN
+        self,
+        name: str,
+        columns: references.References,
+        table: "DataFrame | Versions",
+        otherwise: str = WARN,
+        *,
+        at: str | None = None,
     ) -> "Checked":
         """Count the rows that refer to a row which the table does not have, and treat them as `expect` does.
 
@@ -164,15 +173,43 @@ class Checked:
         reference of which a part is null refers to nothing and breaks nothing; use `expect` for those. The table may
         have several rows with the same values. Each micro-batch looks at a `table(...)` as it is then.
 
+        With what `history(...)` gives and `at`, a column of the rows, the table counts as it was at the time of each
+        row. `columns` refer to its key then. Where the history does not know that time, the row breaks an expectation
+        that warns, and fails the flow otherwise.
+
         `otherwise="quarantine"` is for tables that do not change: a job is refused where one that follows its topic
         decides about dead letters. Raises JobError as `expect`, for columns that are missing or cannot be compared, and
         for a table that is a stream.
         """
         expectation = self._expectation(name, otherwise)
-        breaks = self._still_judged() & ~F.col(_IS_THERE)
+        still_judged, what = self._still_judged(), f"the expectation {name!r}"
+        breaks = still_judged & ~F.col(_IS_THERE)
+        if (at is None) != isinstance(table, DataFrame):
+            raise JobError(
+                f"{what}: at= names the time of the rows for history(...), and is needed there; a table(...) is looked "
+                "up as it is"
+            )
+        if otherwise == QUARANTINE and at is not None:
+            raise JobError(
+                f"{what}: dead letters are decided by another query at another time, when a history may know more or "
+                "less: give otherwise='drop', or as_of(..., status=...) and a flow of its own for the rows to keep"
+            )
 
         def looked_up(rows: DataFrame) -> DataFrame:
-            found = references.with_reference(rows, columns, table, into=_IS_THERE, what=f"the expectation {name!r}")
+            if isinstance(table, DataFrame):
+                found = references.with_reference(rows, columns, table, into=_IS_THERE, what=what)
+            else:
+                assert at is not None
+                found = references.with_reference_as_of(
+                    rows,
+                    columns,
+                    table,
+                    at=at,
+                    where=still_judged,
+                    is_strict=otherwise != WARN,
+                    into=_IS_THERE,
+                    what=what,
+                )
             return found.withColumn(expectation.breaks, breaks).drop(_IS_THERE)
 
         if otherwise == QUARANTINE:

@@ -10,9 +10,12 @@ each micro-batch nor are rows shuffled.
 """
 
 import hashlib
+import itertools
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pyarrow as pa
@@ -42,10 +45,11 @@ from ottla.pipeline import names
 from ottla.pipeline.context import RunContext
 from ottla.pipeline.errors import JobError
 from ottla.pipeline.inputs import GROUP, as_text, topic
+from ottla.pipeline.progress import LOOKUPS, WAITED_ROWS
 from ottla.pipeline.rows.captured import Captured, TableShape
 from ottla.pipeline.rows.change_events import event_schema
 from ottla.pipeline.rows.table_history import HISTORIES, START, TableHistory, instant_us
-from ottla.pipeline.rows.version_reader import ROW, STATUS, TableSource, VersionSource, answer
+from ottla.pipeline.rows.version_reader import ROW, STATUS, WAITED, TableSource, VersionSource, answer
 from ottla.pipeline.rows.version_store import STATUSES
 from ottla.pipeline.sinks.base import Snapshots
 from ottla.pipeline.times import microseconds
@@ -61,6 +65,9 @@ log = logging.getLogger(__name__)
 _KEY_TYPES: Final = (
     BinaryType, BooleanType, DateType, DecimalType, IntegralType, StringType, TimestampType, TimestampNTZType
 )  # fmt: skip
+_ASKS: Final = "__ottla_asks"
+_number: Final = itertools.count()
+"""Tells the counts of one lookup from those of others."""
 _ANSWER_WITHIN_S: Final = 10.0
 
 
@@ -302,44 +309,94 @@ def as_of(
     if not isinstance(versions, Versions):
         raise JobError("as_of(rows, versions, ...) takes what history(...) gives, not a DataFrame")
     own = (on,) if isinstance(on, str) else tuple(on)
-    wanted = _wanted(rows, versions, own, columns, status)
-    if at not in rows.columns:
-        raise JobError(f"as_of: the rows have no column {at!r}{names.did_you_mean(at, rows.columns, otherwise='')}")
-    if not isinstance(rows.schema[at].dataType, TimestampType):
-        kind = rows.schema[at].dataType.simpleString()
-        raise JobError(f"as_of: {at!r} is {kind}, and the time has to be a TIMESTAMP: cast it")
-    keys = [F.col(f"`{name}`").cast(versions.schema[of].dataType) for name, of in zip(own, versions.key, strict=True)]
-    strict = status is None
-    found = replace(versions, source=replace(versions.source, is_strict=strict)).look_up(
-        F.struct(*(each.alias(f"k{place}") for place, each in enumerate(keys))), F.col(f"`{at}`"), wanted
-    )
-    # `inline` keeps what follows above it: Spark would look up once for each place that a mere projection is named in.
-    joined = rows.select("*", F.inline(F.array(found)))
+    _check_columns(rows, versions, own, at, "as_of")
+    wanted = _wanted(rows, versions, columns, status)
+    joined = _looked_up(rows, versions, [F.col(f"`{name}`") for name in own], F.col(f"`{at}`"), wanted, status is None)
     kept = [F.col(f"`{name}`") for name in rows.columns]
     taken = [F.col(f"{ROW}.`{name}`").alias(name) for name in wanted.names]
     texts = F.array(*map(F.lit, STATUSES))
-    said = [] if status is None else [F.element_at(texts, F.col(STATUS).cast("int") + 1).alias(status)]
+    said = [] if status is None else [F.element_at(texts, _code() + 1).alias(status)]
     return joined.select(*kept, *taken, *said)
 
 
-def _wanted(
+def with_existence(
     rows: DataFrame,
     versions: Versions,
-    own: tuple[str, ...],
-    columns: tuple[str, ...] | list[str] | None,
-    status: str | None,
-) -> StructType:
+    *,
+    on: tuple[str, ...],
+    at: str,
+    where: "Column",
+    is_strict: bool,
+    into: str,
+    what: str,
+) -> DataFrame:
+    """`rows` with a boolean column `into`: whether the table had a row with the key `on`, in the order of the table's,
+    at the time `at`; false where nobody knows, unless `is_strict` makes that an error. Null where not `where`, and
+    where a part of the key is null.
+
+    `what` begins the message of errors. Raises JobError.
+    """
+    _check_columns(rows, versions, on, at, what)
+    asks = where & reduce(and_, (F.col(f"`{name}`").isNotNull() for name in on))
+    keys = [F.when(asks, F.col(f"`{name}`")) for name in on]
+    time = F.when(asks, F.col(f"`{at}`")).otherwise(F.timestamp_seconds(F.lit(0)))
+    # a column that is there, since Spark's arrays of Arrow need one
+    some = StructType([versions.schema[versions.key[0]]])
+    joined = _looked_up(rows.withColumn(_ASKS, asks), versions, keys, time, some, is_strict, F.col(_ASKS))
+    found = F.when(F.col(_ASKS), _code() == STATUSES.index("found"))
+    return joined.withColumn(into, found).drop(STATUS, ROW, _ASKS)
+
+
+def _looked_up(
+    rows: DataFrame,
+    versions: Versions,
+    keys: "list[Column]",
+    at: "Column",
+    wanted: StructType,
+    is_strict: bool,
+    counted: "Column | None" = None,
+) -> DataFrame:
+    """The rows with the columns `STATUS` and `ROW`. What was found for rows that are `counted` is observed."""
+    types = [versions.schema[of].dataType for of in versions.key]
+    cast = [key.cast(kind).alias(f"k{place}") for place, (key, kind) in enumerate(zip(keys, types, strict=True))]
+    found = replace(versions, source=replace(versions.source, is_strict=is_strict)).look_up(F.struct(*cast), at, wanted)
+    # `inline` keeps what follows above it: Spark would look up once for each place that a mere projection is named in.
+    joined = rows.select("*", F.inline(F.array(found)))
+    of_these = F.lit(True) if counted is None else counted
+    counts = [F.count_if(of_these & (_code() == place)).alias(status) for place, status in enumerate(STATUSES)]
+    waited = F.count_if(of_these & (F.col(STATUS) >= WAITED)).alias(WAITED_ROWS)
+    return joined.observe(f"{LOOKUPS}{next(_number)}:{versions}", *counts, waited)
+
+
+def _code() -> "Column":
+    return F.col(STATUS).cast("int").bitwiseAND(F.lit(WAITED - 1))
+
+
+def _check_columns(rows: DataFrame, versions: Versions, own: tuple[str, ...], at: str, what: str) -> None:
+    """Whether the columns `own` are the table's key, and `at` is a time. Raises JobError."""
+    there = [name for name in rows.columns if not name.startswith("__ottla")]
     if len(own) != len(versions.key):
-        raise JobError(f"as_of: the key of {versions} is {', '.join(versions.key)}, and on= names {', '.join(own)}")
+        raise JobError(f"{what}: the key of {versions} is {', '.join(versions.key)}, and on= names {', '.join(own)}")
     for name, of in zip(own, versions.key, strict=True):
-        if name not in rows.columns:
-            hint = names.did_you_mean(name, rows.columns, otherwise=f"; they have {', '.join(rows.columns)}")
-            raise JobError(f"as_of: the rows have no column {name!r}{hint}")
+        if name not in there:
+            hint = names.did_you_mean(name, there, otherwise=f"; they have {', '.join(there)}")
+            raise JobError(f"{what}: the rows have no column {name!r}{hint}")
         mine, other = rows.schema[name].dataType, versions.schema[of].dataType
         if not _go_together(mine, other):
             raise JobError(
-                f"as_of: {name!r} is {mine.simpleString()}, and {of!r} of {versions} is {other.simpleString()}: cast it"
+                f"{what}: {name!r} is {mine.simpleString()}, and {of!r} of {versions} is {other.simpleString()}: "
+                "cast it"
             )
+    if at not in there:
+        raise JobError(f"{what}: the rows have no column {at!r}{names.did_you_mean(at, there, otherwise='')}")
+    if not isinstance(rows.schema[at].dataType, TimestampType):
+        kind = rows.schema[at].dataType.simpleString()
+        raise JobError(f"{what}: {at!r} is {kind}, and the time has to be a TIMESTAMP: cast it")
+
+
+def _wanted(
+    rows: DataFrame, versions: Versions, columns: tuple[str, ...] | list[str] | None, status: str | None
+) -> StructType:
     chosen = [each for each in versions.columns if each not in versions.key] if columns is None else list(columns)
     for name in chosen:
         if name not in versions.columns:

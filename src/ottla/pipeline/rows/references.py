@@ -1,20 +1,23 @@
 """Which rows refer to a row of a table that is there: a join that neither adds nor loses rows.
 
-This is the only place that knows how a reference is looked up: in the table as it is in the micro-batch. A table as of
-the row's event time would be another way to look it up, with the same result: a column that is true or false.
+This is the only place that knows how a reference is looked up: in the table as it is in the micro-batch, or in its
+history, as it was at the time of the row. Both give a column that is true or false.
 """
 
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import and_
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, NumericType, StringType
 
 from ottla.pipeline import names
 from ottla.pipeline.errors import JobError
+
+if TYPE_CHECKING:
+    from ottla.pipeline.rows.history import Versions
 
 References = str | Sequence[str] | Mapping[str, str]
 """Columns of the rows that refer to the table's of the same names, or to those that a mapping names."""
@@ -47,6 +50,32 @@ def with_reference(rows: DataFrame, columns: References, table: DataFrame, *, in
     refers = reduce(and_, (mine.isNotNull() for mine in own))
     joined = rows.join(there, is_same, "left")
     return joined.withColumn(into, ~refers | F.col(_THERE).isNotNull()).drop(*keys, _THERE)
+
+
+def with_reference_as_of(
+    rows: DataFrame,
+    columns: References,
+    versions: "Versions",
+    *,
+    at: str,
+    where: Column,
+    is_strict: bool,
+    into: str,
+    what: str,
+) -> DataFrame:
+    """As `with_reference`, by the table as it was at the time `at` of each row, for rows that are `where`: others have
+    true. A time that the history does not know gives false, or is an error if `is_strict`. Raises JobError."""
+    from ottla.pipeline.rows.history import with_existence
+
+    by_key = {key: column for column, key in _pairs(columns).items()}
+    if by_key.keys() != set(versions.key):
+        raise JobError(
+            f"{what} refers to {', '.join(by_key) or 'no column'} of {versions}, which is looked up by its key: "
+            f"{', '.join(versions.key)}"
+        )
+    own = tuple(by_key[key] for key in versions.key)
+    found = with_existence(rows, versions, on=own, at=at, where=where, is_strict=is_strict, into=into, what=what)
+    return found.withColumn(into, F.coalesce(F.col(into), F.lit(True)))
 
 
 def _pairs(columns: References) -> dict[str, str]:

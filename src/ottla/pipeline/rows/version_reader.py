@@ -30,7 +30,9 @@ from ottla.spark.options import ReadOptions
 from ottla.spark.schema import read_schema
 
 STATUS: Final = "__ottla_status"
-"""The place in `version_store.STATUSES`."""
+"""The place in `version_store.STATUSES`, and `WAITED` added."""
+WAITED: Final = 16
+"""Added for a row that had to wait until its version was known."""
 ROW: Final = "__ottla_version"
 _NEW_COLUMN: Final = (
     "it has a column that the table has only had since the run began: start the run again, so that its values are "
@@ -53,6 +55,10 @@ class VersionSource:
     ends: tuple[tuple[int, int], ...]
     checks_columns: bool
     is_strict: bool = True
+
+    def waiting(self, times: pa.Array) -> pa.Array:
+        """Which rows of these times have to wait until nothing can change any more."""
+        return pc.fill_null(pc.greater(times, _now() - self.delay_us), False)
 
     def known(self, times: pa.Array) -> Snapshot:
         """What is known, when nothing can change any more up to the last of these times. See `_Reader.settled`."""
@@ -87,6 +93,10 @@ class TableSource:
         """The files of the versions."""
         schema: Any = to_arrow_schema(StructType.fromJson(json.loads(self.columns)), timezone="UTC")
         return VersionStore(Path(self.directory), schema, self.key, delay=0)
+
+    def waiting(self, times: pa.Array) -> pa.Array:
+        """None: the table is as it is."""
+        return pa.repeat(False, len(times))
 
     def known(self, _times: pa.Array) -> Snapshot:
         """All that the table has, whatever the times. Raises HistoryError."""
@@ -218,13 +228,15 @@ def answer(source: VersionSource | TableSource, row_type: Any, keys: pa.Array, t
     Raises HistoryError, or SourceError.
     """
     asked_at = times.cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+    waiting = source.waiting(asked_at)
     snapshot = source.known(asked_at)
     found = snapshot.look_up(keys.flatten(), asked_at, [each.name for each in row_type])
     if source.is_strict:
         _check(source, snapshot, keys, asked_at, found.statuses)
     arrays = [_one(found.rows[each.name]).cast(each.type) for each in row_type]
     row = pa.StructArray.from_arrays(arrays, fields=list(row_type)) if arrays else pa.array([{}] * len(times), row_type)
-    return pa.StructArray.from_arrays([pa.array(found.statuses), row], names=[STATUS, ROW])
+    waited = waiting.to_numpy(zero_copy_only=False).astype(found.statuses.dtype) * WAITED
+    return pa.StructArray.from_arrays([pa.array(found.statuses + waited), row], names=[STATUS, ROW])
 
 
 def _check(

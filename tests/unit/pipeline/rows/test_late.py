@@ -94,7 +94,7 @@ def test_a_position_is_kept_in_a_file(tmp_path: Path) -> None:
 def test_topics_that_are_read_as_one_are_read_again_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nothing: Any = None
     context = RunContext(nothing, "here:9092", "job", "run", tmp_path, tmp_path)
-    follower = LateRows("delays", topic("late"), tmp_path, tmp_path / "late.json", context, lambda load: None)
+    follower = LateRows("delays", tmp_path, tmp_path / "late.json", context, lambda load: nothing, topic=topic("late"))
     asked: list[tuple[Topic, Any]] = []
     monkeypatch.setattr(late, "read_ranges", lambda given, _, wanted: asked.append((given, wanted)))
     both = topic("flights, arrivals")
