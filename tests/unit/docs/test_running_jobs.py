@@ -39,7 +39,10 @@ def test_the_unit_runs_a_command_that_exists(unit: ConfigParser) -> None:
 
 def test_what_alarms_watch_is_in_the_status() -> None:
     table = PAGE.partition("## Alarms")[2].partition("```")[0]
-    known = {field.name for kind in (Figures, FlowRecord, RunRecord) for field in fields(kind)} | {"figures"}
+    known = {field.name for kind in (Figures, FlowRecord, RunRecord) for field in fields(kind)} | {
+        "figures",
+        "late_changes",
+    }
     named = set(re.findall(r"(?<!>)\.([a-z]+(?:_[a-z]+)*)\b", " ".join(re.findall(r"`(\.[^`]+)`", table))))
     assert {"state", "error", "lag_s", "rejected", "late", "expectations", "at"} <= named
     assert not named - known
