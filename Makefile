@@ -6,7 +6,7 @@ ARGS ?=
 # Pytest's processes: most tests wait for brokers and virtual machines, so that two cores have work for four.
 WORKERS ?= 4
 # What the tests, compat and bench need of the system (tests/support/requirements.py names the packages).
-PROGRAMS := java javac gcc Python.h mvn kcat postgres mariadbd prometheus krb5kdc kinit
+PROGRAMS := java javac gcc Python.h mvn kcat postgres mariadbd prometheus chromium krb5kdc kinit
 # The versions of all dependencies that this source is tested with.
 LOCK := requirements/constraints.txt
 NATIVE_SOURCES := src/ottla/records/_native.c src/ottla/connect/converters/_json.c \

@@ -25,6 +25,7 @@ NOUNS: Final = {
     "acl": "List access rules, grant and revoke roles, explain decisions.",
     "telemetry": "Ask clients for their metrics, and show what they send.",
     "cluster": "Look at the cluster, or start one on this machine.",
+    "console": "Show a cluster in the browser.",
     "cert": "Make certificates for development.",
     "zookeeper": "Run a ZooKeeper server for development.",
     "pipeline": "Run jobs on Spark; look after them, replay and test them.",
@@ -42,7 +43,14 @@ Results are tables on a terminal and tab-separated lines when piped; --json prin
 """
 
 
-EXTRAS: Final = {"pyspark": "pipeline", "pyarrow": "pipeline", "pandas": "pipeline"}
+EXTRAS: Final = {
+    "pyspark": "pipeline",
+    "pyarrow": "pipeline",
+    "pandas": "pipeline",
+    "starlette": "console",
+    "uvicorn": "console",
+    "jinja2": "console",
+}
 """Packages that some commands import at once, with the extra that brings each."""
 
 _WHOLE: Final = 300

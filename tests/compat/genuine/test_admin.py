@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
+from starlette.testclient import TestClient
 from tests.support import stories
 from tests.support.broker_process import BrokerProcess
 from tests.support.eventually import eventually
@@ -30,6 +31,8 @@ from ottla.admin import (
     Subscription,
     UnsupportedRequest,
 )
+from ottla.console.app import application
+from ottla.console.cluster import ClusterView
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
@@ -279,3 +282,21 @@ def test_single_offsets_of_a_group_are_forgotten(admin: Admin, process: BrokerPr
     admin.delete_group_offsets("readers", [("t", 0), ("nowhere", 0)])
     admin.delete_group_offsets("nobody", [("t", 0)])
     assert admin.list_group_offsets("readers") == {Partition("t", 1): 7}
+
+
+def test_the_console_shows_it(process: BrokerProcess) -> None:
+    consumer = Consumer({"bootstrap.servers": process.bootstrap, "group.id": "seen", "enable.auto.commit": False})
+    consumer.commit(offsets=[TopicPartition("t", 0, 0)], asynchronous=False)
+    consumer.close()
+    view = ClusterView(process.bootstrap, {})
+    with TestClient(application(view), base_url="http://127.0.0.1") as client:
+        assert "Everything is in order" in client.get("/").text
+        assert "/topics/t" in client.get("/topics").text
+        page = client.get("/topics/t").text
+        assert "retention.ms" in page
+        assert page.count("<tr>") > 30
+        assert client.get("/topics/t/records/search").text.rstrip().endswith("event: end\ndata:")
+        assert "seen" in client.get("/groups").text
+        assert "Why it rebalanced" in client.get("/groups/seen").text
+        assert client.get("/groups/unseen").status_code == 404
+    view.close()

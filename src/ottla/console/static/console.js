@@ -1,0 +1,66 @@
+"use strict";
+// Live parts, searches, the theme and the keys. The server renders all HTML; nothing here builds any.
+
+const root = document.documentElement;
+const theme = document.getElementById("theme");
+function show(name) {
+  root.dataset.theme = name;
+  theme.textContent = name === "dark" ? "Light" : "Dark";
+}
+show(localStorage.getItem("theme") || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"));
+theme.addEventListener("click", () => {
+  const next = root.dataset.theme === "dark" ? "light" : "dark";
+  localStorage.setItem("theme", next);
+  show(next);
+});
+
+function follow(element, address, ends) {
+  const events = new EventSource(address);
+  events.addEventListener("part", (event) => {
+    const focused = document.activeElement;
+    const href = element.contains(focused) ? focused.getAttribute("href") : null;
+    element.innerHTML = event.data;
+    if (href !== null) {
+      const again = [...element.querySelectorAll("a")].find((link) => link.getAttribute("href") === href);
+      if (again) again.focus();
+    }
+  });
+  events.addEventListener("end", () => events.close());
+  events.addEventListener("error", () => {
+    if (ends) {
+      events.close();
+      if (element.textContent.includes("Searching")) element.textContent = "The search was refused or broke off.";
+    }
+  });
+  return events;
+}
+
+let open = [];
+function begin() {
+  open = [
+    ...[...document.querySelectorAll("[data-live]")].map((each) => follow(each, each.dataset.live, false)),
+  ];
+}
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) {
+    open.forEach((events) => events.close());
+    open = [];
+  } else if (!open.length) begin();
+});
+begin();
+document.querySelectorAll("[data-search]").forEach((each) => follow(each, each.dataset.search, true));
+
+const goto = { o: "/", t: "/topics", g: "/groups" };
+let awaited = false;
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea")) return;
+  if (awaited && goto[event.key]) location.href = goto[event.key];
+  awaited = event.key === "g" && !awaited;
+  if (event.key === "/") {
+    const field = document.querySelector("input[type=search], input[name=filter]");
+    if (field) {
+      event.preventDefault();
+      field.focus();
+    }
+  }
+});

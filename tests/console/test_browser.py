@@ -1,0 +1,245 @@
+"""The console in a real browser, by clicks and keys, with a real broker: pages, hostile contents, accessibility."""
+
+import json
+import os
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+from urllib.parse import quote
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+from tests.support.ottla_process import OttlaProcess
+from tests.support.requirements import require
+from tools.docs.markdown import ROOT
+
+SCRIPT = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>"
+GROUP = f"kitchen {SCRIPT}/../?a=1#b"
+RECORDS = 300
+BEGAN_MS = 1_700_000_000_000
+
+
+class Console:
+    """`ottla console` as a child process."""
+
+    def __init__(self, bootstrap: str) -> None:
+        ottla = Path(sys.executable).with_name("ottla")
+        self._process = subprocess.Popen(
+            [ottla, "console", "--port", "0", "--bootstrap", bootstrap], stderr=subprocess.PIPE, text=True
+        )
+        assert self._process.stderr is not None
+        line = self._process.stderr.readline()
+        assert "http://" in line, line + self._process.stderr.read()
+        self.url = line.split()[4].rstrip("/")
+
+    def close(self) -> None:
+        self._process.terminate()
+        assert self._process.stderr is not None
+        rest = self._process.stderr.read()
+        self._process.stderr.close()
+        assert (self._process.wait(20), rest) == (0, "")
+
+    def body(self, path: str) -> bytes:
+        with urllib.request.urlopen(self.url + path, timeout=20) as answer:
+            found: bytes = answer.read()
+        return found
+
+    def status(self, path: str, method: str = "GET", **headers: str) -> int:
+        request = urllib.request.Request(self.url + path, method=method, headers=headers)
+        try:
+            with urllib.request.urlopen(request, timeout=20) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[OttlaProcess]:
+    with OttlaProcess() as started:
+        admin = AdminClient({"bootstrap.servers": started.bootstrap})
+        topics = [NewTopic("orders", 3, 1), *(NewTopic(f"many-{number:03}", 1, 1) for number in range(60))]
+        for created in admin.create_topics(topics).values():
+            created.result(30)
+        producer = Producer({"bootstrap.servers": started.bootstrap})
+        for number in range(RECORDS):
+            value = json.dumps({"id": number, "amount": number * 7, "note": SCRIPT})
+            producer.produce("orders", value, f"k{number}", headers={"source": SCRIPT}, timestamp=BEGAN_MS + number)
+        assert producer.flush(20) == 0
+        consumer = Consumer(
+            {
+                "bootstrap.servers": started.bootstrap,
+                "group.id": GROUP,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+            }
+        )
+        consumer.subscribe(["orders"])
+        assert len(consumer.consume(100, 20)) == 100
+        consumer.commit(offsets=[TopicPartition("orders", number, 10) for number in range(3)], asynchronous=False)
+        consumer.close()
+        yield started
+
+
+@pytest.fixture(scope="module")
+def console(broker: OttlaProcess) -> Iterator[Console]:
+    started = Console(broker.bootstrap)
+    yield started
+    started.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=require("chromium"), args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def page(browser: Browser, console: Console) -> Iterator[Page]:
+    """A page whose console stays empty, which runs no script of a record, and asks no other host."""
+    opened = browser.new_page(base_url=console.url, viewport={"width": 1100, "height": 560})
+    problems: list[str] = []
+    opened.on("console", lambda message: problems.append(message.text))
+    opened.on("pageerror", lambda error: problems.append(str(error)))
+    opened.on("request", lambda asked: problems.append(asked.url) if not asked.url.startswith(console.url) else None)
+    yield opened
+    assert not opened.evaluate("window.hacked")
+    assert problems == []
+    opened.close()
+
+
+def test_from_the_overview_to_a_record_by_clicks(page: Page) -> None:
+    page.goto("/")
+    expect(page.locator(".findings")).to_contain_text("Everything is in order")
+    page.get_by_role("link", name="Topics").click()
+    page.get_by_label("Name contains").fill("ORD")
+    page.keyboard.press("Enter")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    page.get_by_role("link", name="Records of orders").click()
+    expect(page.locator("#found tbody tr")).to_have_count(100)
+    expect(page.locator("#found tbody tr").first).to_contain_text(f"k{RECORDS - 1}")
+    page.get_by_label("Filter").fill("value.id >= 290 and value.id % 2")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("is not allowed in a filter")
+    page.get_by_label("Filter").fill("value.id >= 290 and 'script' in value.note")
+    page.keyboard.press("Enter")
+    expect(page.locator("#found tbody tr")).to_have_count(10)
+    expect(page.locator("#found")).to_contain_text("300 of 300 offsets looked at")
+    if os.environ.get("OTTLA_SCREENSHOTS"):
+        page.screenshot(path=ROOT / "docs/console.png")
+    address = page.url
+    page.locator("#found tbody tr a").first.click()
+    expect(page.locator("pre").nth(1)).to_contain_text('"id": 299')
+    expect(page.locator("table")).to_contain_text("window.hacked")
+    page.goto(address)  # a permanent link
+    expect(page.locator("#found tbody tr")).to_have_count(10)
+
+
+def test_records_from_an_offset_a_time_and_the_beginning(page: Page) -> None:
+    page.goto("/topics/orders/records?from=oldest&most=5")
+    expect(page.locator("#found tbody tr")).to_have_count(5)
+    page.goto("/topics/orders/records?from=offset&partition=1&offset=10&most=3")
+    expect(page.locator("#found tbody tr td:nth-child(3)")).to_have_text(["10", "11", "12"])
+    page.goto(f"/topics/orders/records?from=time&time={quote('2023-11-14T22:13:20.295+00:00')}")
+    expect(page.locator("#found tbody tr")).to_have_count(5)
+    page.goto("/topics/orders/records?from=time&time=2099-01-01")
+    expect(page.locator("#found")).to_contain_text("0 records")
+
+
+def test_a_group_with_a_hostile_name_shows_its_lag_and_why_it_rebalanced(page: Page) -> None:
+    page.goto("/groups")
+    page.get_by_role("link", name="kitchen").click()
+    expect(page.locator("h1")).to_have_text(GROUP)
+    expect(page.locator(".counts")).to_contain_text(str(RECORDS - 30))
+    expect(page.locator(".history li").last).to_contain_text("joins")
+
+
+def test_lists_are_paged_and_keys_lead_everywhere(page: Page) -> None:
+    page.goto("/topics")
+    expect(page.locator("tbody tr")).to_have_count(50)
+    page.get_by_role("link", name="Next page").click()
+    expect(page.locator("tbody tr")).to_have_count(11)
+    page.keyboard.press("/")
+    expect(page.get_by_label("Name contains")).to_be_focused()
+    page.keyboard.press("Escape")
+    page.locator("main").focus()
+    page.keyboard.press("g")
+    page.keyboard.press("g")
+    page.wait_for_url("**/groups")
+    page.keyboard.press("g")
+    page.keyboard.press("o")
+    page.wait_for_url("**/")
+
+
+def test_a_page_shows_what_changes(page: Page, broker: OttlaProcess) -> None:
+    page.goto("/topics?q=appears")
+    expect(page.locator("main")).to_contain_text("No topic matches")
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic("appears", 1, 1)])["appears"].result(20)
+    expect(page.locator("tbody tr")).to_have_count(1, timeout=15_000)
+
+
+@pytest.mark.parametrize(
+    ("theme", "paths"),
+    [
+        ("light", ("/", "/topics", "/topics/orders", "/topics/orders/records/0/0", f"/groups/{quote(GROUP, safe='')}")),
+        ("dark", ("/groups", "/topics/orders/records")),
+    ],
+)
+def test_no_rule_of_accessibility_is_broken(
+    page: Page, theme: Literal["light", "dark"], paths: tuple[str, ...]
+) -> None:
+    page.emulate_media(color_scheme=theme)
+    for path in paths:
+        page.goto(path)
+        if path.endswith("records"):
+            expect(page.locator("#found tbody tr").first).to_be_visible()
+        found = Axe().run(page)
+        assert found.violations_count == 0, f"{path}: {found.generate_report()}"
+
+
+def test_narrow_screens_scroll_tables_only(browser: Browser, console: Console) -> None:
+    with browser.new_page(base_url=console.url, viewport={"width": 360, "height": 640}) as narrow:
+        for path in ("/", "/topics/orders", "/topics/orders/records"):
+            narrow.goto(path)
+            assert narrow.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_a_page_is_small(console: Console) -> None:
+    weight = sum(len(console.body(path)) for path in ("/topics", "/static/console.css", "/static/console.js"))
+    assert weight < 150_000
+
+
+def test_it_only_reads_and_answers_to_local_names_alone(console: Console) -> None:
+    assert console.status("/", "POST") == 405
+    assert console.status("/topics/orders", "DELETE") == 405
+    assert console.status("/", Host="rebound.example") == 403
+    assert console.status("/", Host="192.168.0.7:8080") == 403
+    assert console.status("/topics/nowhere") == 404
+    assert console.status("/topics/..%2f..%2fetc/records") == 404
+    assert console.status("/static/..%2fapp.py") == 404
+    assert console.status("/topics/orders/records/search?filter=" + quote("__import__('os')")) == 400
+    assert console.status("/topics/orders/records/search?offset=x&from=offset") == 400
+    assert console.status("/topics/orders/records/99/0") == 404
+    assert console.status("/topics?page=99999999999999999999") == 200
+
+
+def test_it_listens_on_this_machine_only(broker: OttlaProcess) -> None:
+    ottla = Path(sys.executable).with_name("ottla")
+    refused = subprocess.run(
+        [ottla, "console", "--host", "0.0.0.0", "--port", "0", "--bootstrap", broker.bootstrap],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert refused.returncode == 1
+    assert "has no login" in refused.stderr

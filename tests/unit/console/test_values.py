@@ -1,0 +1,51 @@
+"""Keys and values as they are shown, whatever is in them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.console.values import human_bytes, read_any, show
+
+
+@pytest.mark.parametrize(
+    ("data", "kind", "text"),
+    [
+        (None, "null", "null"),
+        (b"", "empty", ""),
+        (b'{"a": 1}', "json", '{"a": 1}'),
+        (b" [1]", "json", "[1]"),
+        (b'{"a": 1', "text", '{"a": 1'),
+        (b"17", "text", "17"),
+        ("grün".encode(), "text", "grün"),
+        (b"\xff\xfe", "bytes", "ff fe"),
+        (b"\0\0\0\x01", "bytes", "00 00 00 01"),
+        (b"[" * 100_000, "text", "[" * 2_000),
+    ],
+)
+def test_kinds(data: bytes | None, kind: str, text: str) -> None:
+    shown = show(data)
+    assert (shown.kind, shown.text) == (kind, text)
+
+
+def test_what_is_large_is_cut() -> None:
+    shown = show("ä".encode() * (25 << 20))
+    assert (shown.kind, len(shown.text), shown.size, shown.is_cut) == ("text", 2_000, 50 << 20, True)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_shown(data: bytes) -> None:
+    shown = show(data)
+    assert shown.size == len(data)
+    read_any(data)
+
+
+def test_a_whole_record_is_laid_out() -> None:
+    assert show(b'{"a":[1]}', 100_000).text == '{\n  "a": [\n    1\n  ]\n}'
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (2.5e12, "2.5 TB")],
+)
+def test_sizes(size: float, text: str) -> None:
+    assert human_bytes(size) == text
