@@ -20,6 +20,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticUndefined
 
+from ottla.connect.patterns import compiled
+
 __all__ = ["CommaList", "Expressions", "Importance", "SecretStr", "Settings", "setting"]
 
 Importance = Literal["high", "medium", "low"]
@@ -36,7 +38,7 @@ CommaList = Annotated[list[str], BeforeValidator(_split)]
 def _expressions(patterns: list[str]) -> list[str]:
     for pattern in patterns:
         try:
-            re.compile(pattern)
+            compiled(pattern, any_case=True)
         except re.error as error:
             raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
     return patterns

@@ -4,7 +4,7 @@ Names and topics are those of MirrorMaker 2: `source.orders` is the topic `order
 """
 
 import difflib
-import re
+import functools
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,6 +34,7 @@ from ottla.connect.connectors.copy_ids import CopyIds
 from ottla.connect.connectors.offset_syncs import Translation
 from ottla.connect.connectors.offset_topic import OffsetTopic
 from ottla.connect.errors import of_brokers
+from ottla.connect.patterns import compiled
 from ottla.connect.settings import Expressions
 
 if TYPE_CHECKING:
@@ -48,6 +49,9 @@ _QUIET_S: Final = 1.0
 _NOT_COPIED: Final = frozenset(
     {"follower.replication.throttled.replicas", "leader.replication.throttled.replicas", "message.timestamp.type"}
 )
+
+
+_pattern = functools.lru_cache(1000)(compiled)
 
 
 class MirrorSettings(Settings):
@@ -100,8 +104,8 @@ class MirrorSettings(Settings):
         return settings
 
     def mirrored(self, topic: str) -> bool:
-        return any(re.fullmatch(each, topic) for each in self.topics) and not any(
-            re.fullmatch(each, topic) for each in self.topics_exclude
+        return any(_pattern(each).fullmatch(topic) for each in self.topics) and not any(
+            _pattern(each).fullmatch(topic) for each in self.topics_exclude
         )
 
     def has_come_round(self, topic: str, there: Collection[str]) -> bool:
@@ -502,7 +506,7 @@ class MirrorSource(Source[MirrorSettings]):
             return
         self._drop_pairs_of_replaced_copies(here, {topic for topic, _ in self._translations})
         for group in (each.group_id for each in listed.valid):
-            if not any(re.fullmatch(pattern, group) for pattern in self.settings.groups):
+            if not any(_pattern(pattern).fullmatch(group) for pattern in self.settings.groups):
                 continue
             try:
                 self._sync_group(there, here, group)

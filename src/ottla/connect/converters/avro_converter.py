@@ -74,6 +74,7 @@ class AvroConverter(RegisteredConverter):
         except SchemaParseException as wrong:
             raise ValueError(str(wrong)) from wrong
         schema = connect_schema(document, {})
+        _check_arrays(document, {})
 
         def decode(topic: str, payload: bytes) -> Any:
             try:
@@ -82,6 +83,32 @@ class AvroConverter(RegisteredConverter):
                 raise BadRecord(f"a record in {topic} is no Avro by its schema: {wrong}") from None
 
         return schema, decode
+
+
+def _check_arrays(written: Any, named: dict[str, bool]) -> bool:
+    """Whether a value may take no bytes at all. Raises ValueError for an array of such values: a dozen bytes would be
+    billions of them."""
+    if isinstance(written, list):
+        for each in written:
+            _check_arrays(each, named)
+        return False  # a union has a byte for its branch
+    if isinstance(written, str):
+        return written == "null" or named.get(written, False)
+    kind = written["type"]
+    if isinstance(kind, dict | list):
+        return _check_arrays(kind, named)
+    if kind == "record":
+        fields = [_check_arrays(each["type"], named) for each in written["fields"]]
+        named[written["name"]] = all(fields)
+        return named[written["name"]]
+    if kind == "fixed":
+        named[written["name"]] = written["size"] == 0
+        return named[written["name"]]
+    if kind == "array" and _check_arrays(written["items"], named):
+        raise ValueError("it has an array of values that take no bytes")
+    if kind == "map":
+        _check_arrays(written["values"], named)
+    return bool(kind == "null")
 
 
 def avro_schema(schema: Schema) -> Any:

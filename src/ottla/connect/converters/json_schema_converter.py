@@ -4,8 +4,9 @@ Connect's types stand in the schema as `connect.type`, its names as `title`, as 
 optional value is `oneOf` of null and the type.
 """
 
+import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import jsonschema
@@ -15,6 +16,7 @@ from ottla.connect.converters.json_converter import JsonConverter
 from ottla.connect.converters.json_decoders import JsonDecoders
 from ottla.connect.converters.registered import Decode, Encode, RegisteredConverter
 from ottla.connect.errors import BadRecord
+from ottla.connect.patterns import compiled
 from ottla.connect.schema import DECIMAL, Field, Schema, Type
 
 _NUMBERS: Final = {
@@ -26,6 +28,40 @@ _NUMBERS: Final = {
     Type.FLOAT64: "number",
 }
 _PLAIN: Final = {"integer": Type.INT64, "number": Type.FLOAT64, "boolean": Type.BOOLEAN, "string": Type.STRING}
+
+
+_pattern = functools.lru_cache(1000)(compiled)
+
+
+def _check_pattern(validator: Any, pattern: str, value: Any, _schema: Any) -> Iterator[Any]:
+    if validator.is_type(value, "string") and _pattern(pattern).search(value) is None:
+        yield jsonschema.ValidationError(f"{value!r} does not match {pattern!r}")
+
+
+def _check_pattern_properties(validator: Any, patterns: Mapping[str, Any], value: Any, _schema: Any) -> Iterator[Any]:
+    for pattern, schema in patterns.items():
+        for name, each in value.items() if validator.is_type(value, "object") else ():
+            if _pattern(pattern).search(name) is not None:
+                yield from validator.descend(each, schema, path=name, schema_path=pattern)
+
+
+def _check_other_properties(validator: Any, allowed: Any, value: Any, schema: Mapping[str, Any]) -> Iterator[Any]:
+    patterns = [_pattern(each) for each in schema.get("patternProperties", ())]
+    if patterns and validator.is_type(value, "object"):
+        value = {name: each for name, each in value.items() if not any(found.search(name) for found in patterns)}
+    plain = {name: each for name, each in schema.items() if name != "patternProperties"}
+    yield from jsonschema.Draft7Validator.VALIDATORS["additionalProperties"](validator, allowed, value, plain)
+
+
+_Validator: Final = jsonschema.validators.extend(
+    jsonschema.Draft7Validator,
+    {
+        "pattern": _check_pattern,
+        "patternProperties": _check_pattern_properties,
+        "additionalProperties": _check_other_properties,
+    },
+)
+"""With expressions whose time is bounded: the author of a schema and the writer of a record may mean harm."""
 
 
 class JsonSchemaConverter(RegisteredConverter):
@@ -51,7 +87,7 @@ class JsonSchemaConverter(RegisteredConverter):
 
     def _decoder(self, document: Any) -> tuple[Schema, Decode]:
         schema = connect_schema(document)
-        read, validator = JsonDecoders(fill=True).of(schema), jsonschema.Draft7Validator(document)
+        read, validator = JsonDecoders(fill=True).of(schema), _Validator(document)
 
         def decode(topic: str, payload: bytes) -> Any:
             try:

@@ -3,22 +3,25 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from ottla.connect.errors import ConfigError
+from ottla.connect.patterns import compiled
 
 _PREFIX: Final = "topic.creation."
 _GROUPS: Final = f"{_PREFIX}groups"
 _DEFAULT: Final = "default"
 _OWN: Final = ("include", "exclude", "partitions", "replication.factor")
 
+_NOTHING: Final = re.compile("(?!)")
+
 
 @dataclass(frozen=True, slots=True)
 class TopicGroup:
     """Topics that are made alike. -1 for partitions or replicas: the brokers' default. settings: the topics' own."""
 
-    include: re.Pattern[str]
-    exclude: re.Pattern[str]
+    include: Any
+    exclude: Any
     partitions: int
     replicas: int
     settings: Mapping[str, str]
@@ -55,19 +58,19 @@ def _group(name: str, config: Mapping[str, str], inherited: Mapping[str, str], i
     own = {key.removeprefix(prefix): value for key, value in config.items() if key.startswith(prefix)}
     given = {**inherited, **own}
     return TopicGroup(
-        include=re.compile(include) if include else _pattern(prefix, "include", own),
-        exclude=re.compile("(?!)") if include else _pattern(prefix, "exclude", own),
+        include=compiled(include) if include else _pattern(prefix, "include", own),
+        exclude=_NOTHING if include else _pattern(prefix, "exclude", own),
         partitions=_number(prefix, "partitions", given),
         replicas=_number(prefix, "replication.factor", given),
         settings={key: value for key, value in own.items() if key not in _OWN},
     )
 
 
-def _pattern(prefix: str, key: str, given: Mapping[str, str]) -> re.Pattern[str]:
+def _pattern(prefix: str, key: str, given: Mapping[str, str]) -> Any:
     """The pattern of a comma-separated list; one that matches nothing for an empty list."""
     texts = [each.strip() for each in given.get(key, "").split(",") if each.strip()]
     try:
-        return re.compile("|".join(texts) if texts else "(?!)")
+        return compiled("|".join(texts)) if texts else _NOTHING
     except re.error as wrong:
         raise ConfigError(f"{prefix}{key} is no regular expression: {wrong}", f"{prefix}{key}") from None
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from ottla.connect.errors import BadRecord, ConfigError, ConnectError
+from ottla.connect.patterns import compiled
 from ottla.connect.permissions import Permissions, refusal
 from ottla.connect.records import Record
 
@@ -43,10 +44,10 @@ class Options:
         """A list by commas; empty if it is not there."""
         return [part for part in (piece.strip() for piece in self.settings.get(name, "").split(",")) if part]
 
-    def pattern(self, name: str) -> re.Pattern[str]:
+    def pattern(self, name: str) -> Any:
         """A regular expression, in Java's spelling of named groups."""
         try:
-            return re.compile(re.sub(r"\(\?<(?=[A-Za-z])", "(?P<", self.text(name)))
+            return compiled(re.sub(r"\(\?<(?=[A-Za-z])", "(?P<", self.text(name)))
         except re.error as wrong:
             raise self.wrong(name, f"is no regular expression: {wrong}") from None
 

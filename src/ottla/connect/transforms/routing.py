@@ -5,6 +5,7 @@ Source: `RegexRouter`, `TimestampRouter`, `Filter`, `InsertHeader`, `DropHeaders
 """
 
 import datetime as dt
+import functools
 import re
 from typing import Any, Final
 
@@ -17,6 +18,8 @@ from ottla.connect.transforms.java_dates import JavaDates
 from ottla.connect.transforms.sides import Remembered, Side, fields_of, with_fields
 
 _GROUP: Final = re.compile(r"\\(.)|\$(\d)|\$\{(\w+)\}")
+_MOST_NAMES: Final = 1000
+"""Of topics whose new ones are remembered."""
 
 
 def regex_router(options: Options, _side: str) -> Transform:
@@ -32,12 +35,15 @@ def regex_router(options: Options, _side: str) -> Transform:
 
         return _GROUP.sub(part, replacement)
 
+    @functools.lru_cache(_MOST_NAMES)
+    def renamed(topic: str) -> str | None:
+        match = pattern.fullmatch(topic)
+        return None if match is None else new_name(match)
+
     def route(record: Record) -> Any:
-        match = pattern.fullmatch(record.topic)
-        if match is None:
-            return record
         try:
-            return record.replaced(topic=new_name(match))
+            name = renamed(record.topic)
+            return record if name is None else record.replaced(topic=name)
         except IndexError:
             raise BadRecord(f"the replacement {replacement!r} names a group that {pattern.pattern!r} has not") from None
 
@@ -129,4 +135,5 @@ def record_is_tombstone(_options: Options) -> Predicate:
 def topic_name_matches(options: Options) -> Predicate:
     """pattern: of the whole name."""
     pattern = options.pattern("pattern")
-    return lambda record: pattern.fullmatch(record.topic) is not None
+    matches = functools.lru_cache(_MOST_NAMES)(lambda topic: pattern.fullmatch(topic) is not None)
+    return lambda record: matches(record.topic)

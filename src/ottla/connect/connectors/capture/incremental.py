@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ottla.connect.patterns import compiled
+
 Key = tuple[Any, ...]
 _INCREMENTAL: Final = "incremental"
 _CONDITIONS: Final = ("additional-conditions", "additional-condition")
@@ -69,7 +71,7 @@ class Incremental:
         try:
             asked = json.loads(data or "{}")
             wanted, how = asked.get("data-collections", []), str(asked.get("type") or _INCREMENTAL)
-            patterns = [re.compile(each, re.IGNORECASE) for each in wanted]
+            patterns = [compiled(each, any_case=True) for each in wanted]
         except (ValueError, AttributeError, TypeError, re.error) as error:
             return f'a signal has data that is not {{"data-collections": ["schema.table"]}}: {error}'
         if how.lower() != _INCREMENTAL:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ottla.connect.patterns import compiled
 from ottla.connect.schema import Schema, Type
 
 PREFIXES: Final = ("column.mask.", "column.truncate.")
@@ -39,7 +40,7 @@ class Mask:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    columns: tuple[re.Pattern[str], ...]
+    columns: tuple[Any, ...]
     make: Callable[[Schema, int | None], Mask | None]
 
 
@@ -74,7 +75,7 @@ class Masks:
 
 def _rule(name: str, columns: Any, make: Callable[[Schema, int | None], Mask | None]) -> _Rule:
     try:
-        patterns = [re.compile(each, re.IGNORECASE) for each in map(str.strip, str(columns).split(",")) if each]
+        patterns = [compiled(each, any_case=True) for each in map(str.strip, str(columns).split(",")) if each]
     except re.error as error:
         raise ValueError(f"{name}: {columns!r} has no regular expressions for columns: {error}") from error
     return _Rule(tuple(patterns), make)

@@ -11,6 +11,7 @@ from pydantic import ModelWrapValidatorHandler, PrivateAttr, model_validator
 from ottla.connect.api import CommaList, Settings, setting
 from ottla.connect.connectors.capture.envelope import Column, TableEvents, context_headers
 from ottla.connect.connectors.capture.masks import PREFIXES, Mask, Masks
+from ottla.connect.patterns import compiled
 from ottla.connect.schema import Schema
 from ottla.connect.settings import Expressions
 
@@ -184,8 +185,8 @@ class Names:
     """Which names a list to include, or one to exclude, means; with neither all."""
 
     def __init__(self, include: Iterable[str], exclude: Iterable[str]) -> None:
-        self._include = [re.compile(each, re.IGNORECASE) for each in include]
-        self._exclude = [re.compile(each, re.IGNORECASE) for each in exclude]
+        self._include = [compiled(each, any_case=True) for each in include]
+        self._exclude = [compiled(each, any_case=True) for each in exclude]
 
     def has(self, name: str) -> bool:
         """Whether a name is selected: included, or not excluded where nothing is included."""
@@ -194,13 +195,13 @@ class Names:
         return not any(each.fullmatch(name) for each in self._exclude)
 
 
-def _key_columns(text: str) -> list[tuple[re.Pattern[str], list[str]]]:
-    keys: list[tuple[re.Pattern[str], list[str]]] = []
+def _key_columns(text: str) -> list[tuple[Any, list[str]]]:
+    keys: list[tuple[Any, list[str]]] = []
     for piece in filter(None, (each.strip() for each in text.split(";"))):
         table, colon, columns = piece.rpartition(":")
         if not colon:
             raise ValueError(f"message.key.columns: {piece!r} is not of the form schema.table:column,column")
-        keys.append((re.compile(table, re.IGNORECASE), [each for each in map(str.strip, columns.split(",")) if each]))
+        keys.append((compiled(table, any_case=True), [each for each in map(str.strip, columns.split(",")) if each]))
     return keys
 
 
