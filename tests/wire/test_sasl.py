@@ -5,7 +5,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 from kafka import KafkaConsumer, KafkaProducer
+from tests.support.bystander import bystander
 from tests.support.certificates import Authority
 from tests.support.eventually import eventually
 from tests.support.ottla_process import OttlaProcess
@@ -239,6 +240,66 @@ def test_nothing_else_is_served_before(running: tuple[OttlaProcess, str]) -> Non
     with socket.create_connection((host, int(port)), 10) as sock:
         sock.sendall(struct.pack(">i", 600_000))
         assert sock.recv(1) == b""
+
+
+def frame(api_key: int, version: int, body: bytes, tags: bytes = b"\0") -> bytes:
+    """A request with a flexible header."""
+    content = struct.pack(">hhih", api_key, version, 1, 0) + tags + body
+    return struct.pack(">i", len(content)) + content
+
+
+def varint(number: int) -> bytes:
+    out = b""
+    while number > 127:
+        out += bytes((number & 127 | 128,))
+        number >>= 7
+    return out + bytes((number,))
+
+
+MOST = 520_000
+"""Bytes of a body, within sasl.server.max.receive.size."""
+TAGS = MOST // 4
+MANY_TAGS = varint(TAGS) + b"".join(varint(100 + number) + b"\0" for number in range(TAGS))[: MOST - 5]
+HOSTILE_FRAMES = [
+    frame(18, 4, b"", varint(1 << 31)),
+    frame(18, 4, b"", MANY_TAGS),
+    frame(18, 4, varint(MOST) + b"a" * (MOST - 10) + b"\2b\0"),
+    frame(18, 4, b"\2a\2b" + MANY_TAGS),
+    frame(18, 4, varint(1 << 34)),
+    frame(18, 4, b"\xff" * 1000),
+    frame(36, 2, varint(1 << 31) + b"x"),
+    frame(36, 2, varint(MOST - 20) + bytes(MOST - 21) + b"\0"),
+    frame(36, 2, b"\1" + MANY_TAGS),
+    struct.pack(">ihhih", 10 + 2 + MOST, 17, 1, 1, 0) + struct.pack(">h", 32_767) + b"x" * MOST,
+    struct.pack(">ihhih", 12, 17, 1, 1, -1) + struct.pack(">h", -1),
+    struct.pack(">ihhi", 8, 32_767, 32_767, 1),
+]
+
+
+def test_hostile_frames_before_a_login_delay_nobody(running: tuple[OttlaProcess, str]) -> None:
+    """Each on many connections at once; the best of three, as in test_dear_requests."""
+    broker, address = running
+    host, _, port = address.rpartition(":")
+    seen = []
+    with bystander(broker) as other:
+        for _ in range(3):
+            for each in HOSTILE_FRAMES:
+                with ExitStack() as opened:
+                    socks = [opened.enter_context(socket.create_connection((host, int(port)), 30)) for _ in range(10)]
+                    for sock in socks:
+                        with suppress(OSError):
+                            sock.sendall(each)
+                        with suppress(OSError):
+                            sock.shutdown(socket.SHUT_WR)
+                    for sock in socks:
+                        with suppress(ConnectionResetError):
+                            while sock.recv(65536):
+                                pass
+            seen.append(other.lap())
+    assert min(each.worst_s for each in seen) < 0.05, [str(each) for each in seen]
+    assert seen[-1].memory_peak_bytes - seen[0].memory_before_bytes < 100 << 20, [str(each) for each in seen]
+    with RawConnection(address) as connection:
+        assert connection.ask(ASKED, 4).error_code == 0
 
 
 def test_bare_tokens_follow_the_first_version_of_the_handshake(running: tuple[OttlaProcess, str]) -> None:
