@@ -9,6 +9,7 @@ all but super users until they can be.
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -53,6 +54,8 @@ _TREES: Final = (acl_layout.LITERAL_PATH, acl_layout.PREFIXED_PATH)
 _CHANGES: Final = (acl_layout.LITERAL_CHANGES_PATH, acl_layout.PREFIXED_CHANGES_PATH)
 
 Rules = tuple[AccessRule, ...]
+_NOT_IN_ZOOKEEPER: Final = re.compile("[/\0-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]|^\\.{1,2}$", re.DOTALL)
+"""What no part of a path there may have, or be: `PathUtils` of ZooKeeper."""
 
 
 class Acls(Notifications):
@@ -186,9 +189,10 @@ class Acls(Notifications):
     def _refusal(self, binding: AclBinding) -> OttlaError | None:
         try:
             check_binding(binding)
-            if self._shared and "/" in binding.resource.name:
+            if self._shared and _NOT_IN_ZOOKEEPER.search(binding.resource.name):
                 raise InvalidRequest(
-                    f"ACL binding contains invalid resource name: {binding.resource.name} (ZooKeeper takes no slash)"
+                    f"ACL binding contains invalid resource name: {binding.resource.name} (ZooKeeper takes no "
+                    "slash, no control character, and neither . nor ..)"
                 )
         except OttlaError as refused:
             return refused
