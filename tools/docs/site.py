@@ -25,6 +25,7 @@ NAMES: Final = {
     "benches/README.md": "benchmarks.md",
     "tests/chaos/README.md": "chaos.md",
     **{name: name.lower() for name in PROSE if "/" not in name and name != "README.md"},
+    "SECURITY.md": "security-policy.md",  # docs/security.md is how to secure a cluster
 }
 """Files outside `docs`, and the pages they become."""
 SITE_TO_FILE: Final = {page: file for file, page in NAMES.items()}

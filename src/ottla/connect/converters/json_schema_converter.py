@@ -53,7 +53,7 @@ def _check_other_properties(validator: Any, allowed: Any, value: Any, schema: Ma
     yield from jsonschema.Draft7Validator.VALIDATORS["additionalProperties"](validator, allowed, value, plain)
 
 
-_Validator: Final = jsonschema.validators.extend(
+_Validator: Final = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
     jsonschema.Draft7Validator,
     {
         "pattern": _check_pattern,
