@@ -9,7 +9,8 @@ from ottla.cli.terminal import exits, suggest
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 FLAGS: Final = ("--strict", "--allow-insecure")
-OPTIONS: Final = ("--override", "--log-level", *FLAGS, "--help")
+LOG_FORMATS: Final = ("text", "json")
+OPTIONS: Final = ("--override", "--log-level", "--log-format", *FLAGS, "--help")
 
 HELP: Final = """\
 Usage: ottla serve [SERVER.PROPERTIES] [--override KEY=VALUE]... [--log-level LEVEL] [--strict] [--allow-insecure]
@@ -20,6 +21,7 @@ Usage: ottla serve [SERVER.PROPERTIES] [--override KEY=VALUE]... [--log-level LE
   SERVER.PROPERTIES          a file of KEY=VALUE lines
   --override KEY=VALUE       a setting that wins over the file; may be given many times
   --log-level LEVEL          debug, info (default), warning or error; the log goes to standard error
+  --log-format FORMAT        text (default) or json: an object a line
   --strict                   refuse settings that do not exist, instead of warning of them
   --allow-insecure           start although settings ask for TLS, SASL or access control, which Ottla does not have yet;
                              every client that reaches the broker's ports may then do everything in plain text, and send
@@ -46,6 +48,7 @@ class ServeArguments:
     properties_file: Path | None = None
     overrides: dict[str, str] = field(default_factory=dict)
     log_level: str = "info"
+    log_format: str = "text"
     strict: bool = False
     allow_insecure: bool = False
     help_wanted: bool = False
@@ -59,7 +62,7 @@ def parse_arguments(arguments: list[str]) -> ServeArguments:
     """
     properties_file: Path | None = None
     overrides: dict[str, str] = {}
-    log_level = "info"
+    log_level, log_format = "info", "text"
     flags: set[str] = set()
     only_files = False
     rest = iter(arguments)
@@ -92,11 +95,17 @@ def parse_arguments(arguments: list[str]) -> ServeArguments:
             if not has_equals or not key.strip():
                 raise UsageProblem(f"--override takes KEY=VALUE, not {value!r}")
             overrides[key.strip()] = setting.strip()
+        elif option == "--log-format":
+            log_format = value.lower()
+            if log_format not in LOG_FORMATS:
+                raise UsageProblem(f"--log-format is one of {', '.join(LOG_FORMATS)}, not {value!r}")
         else:
             log_level = value.lower()
             if log_level not in LOG_LEVELS:
                 raise UsageProblem(f"--log-level is one of {', '.join(LOG_LEVELS)}, not {value!r}")
-    return ServeArguments(properties_file, overrides, log_level, "--strict" in flags, "--allow-insecure" in flags)
+    return ServeArguments(
+        properties_file, overrides, log_level, log_format, "--strict" in flags, "--allow-insecure" in flags
+    )
 
 
 def serve(arguments: list[str]) -> int:
@@ -113,11 +122,9 @@ def serve(arguments: list[str]) -> int:
         print(f"ottla serve: there is no properties file {wanted.properties_file}", file=sys.stderr)
         return exits.FAILED
 
-    import logging
+    from ottla.cli.terminal.log_lines import begin_log
 
-    logging.basicConfig(
-        level=wanted.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
-    )
+    begin_log(wanted.log_level, wanted.log_format)
     from ottla.broker import main as run_broker
 
     return run_broker(
