@@ -2,11 +2,12 @@
 
 import asyncio
 import gc
+import logging
 import os
 import threading
 import time
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -66,6 +67,55 @@ def test_a_given_directory_survives_and_can_be_started_again(tmp_path: Path) -> 
         consumer.close()
     assert message is not None
     assert message.value() == b"kept"
+
+
+def is_delivered(settings: dict[str, str]) -> bool:
+    delivered: list[bool] = []
+    producer = Producer({**settings, "message.timeout.ms": "5000", "logger": logging.getLogger("quiet")})
+    producer.produce("orders", b"one pear", on_delivery=lambda error, _: delivered.append(error is None))
+    producer.flush(10)
+    return delivered == [True]
+
+
+@pytest.mark.ottla_broker(tls=True, users={"alice": 'a "secret", x=', "bob": "b"}, acls={"alice": ["all topic ord*"]})
+def test_a_protected_broker_in_one_line(ottla_broker: Broker) -> None:
+    for mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"):
+        assert is_delivered(ottla_broker.client_config("alice", mechanism=mechanism))
+    assert not is_delivered(ottla_broker.client_config("bob"))
+    assert is_delivered(ottla_broker.client_config("admin"))
+    assert not is_delivered({**ottla_broker.client_config("alice"), "sasl.password": "wrong"})
+    with pytest.raises(ValueError, match="there is no user 'carol': name one of alice, bob, admin"):
+        ottla_broker.client_config("carol")
+
+
+def test_clients_are_known_by_certificates_and_a_protected_broker_starts_again(tmp_path: Path) -> None:
+    broker = Broker(directory=tmp_path, tls="required", acls={"alice": ["write topic *", "create topic *"]})
+    for _ in range(2):
+        with broker:
+            assert is_delivered(broker.client_config("alice"))
+            assert not is_delivered(broker.client_config("bob"))
+            port = broker.port
+    assert broker.port == port
+
+
+def test_users_without_encryption() -> None:
+    with Broker(users={"alice": "wonderland"}) as broker:
+        assert is_delivered(broker.client_config("alice"))
+        assert broker.client_config("alice")["security.protocol"] == "SASL_PLAINTEXT"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({"acls": {"alice": ["read topic x"]}}, "acls are for users with names"),
+        ({"users": {"a": "b"}, "acls": {"b": ["read topic x"]}}, "acls has 'b', which is none of the users: a, admin"),
+        ({"users": {"a": "b"}, "acls": {"a": ["read orders"]}}, "write OPERATION TYPE NAME"),
+        ({"users": {"a": "b"}, "acls": {"a": ["reed topic x"]}}, "operations unknown, any, all, read"),
+    ],
+)
+def test_protection_that_makes_no_sense(arguments: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        Broker(**arguments)
 
 
 def test_two_brokers_never_share_a_directory(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ottla.admin.blocking import Admin
     from ottla.admin.errors import NotFound, RequestRefused
     from ottla.admin.operations.cluster import Broker, Cluster, PartitionState, Replica
+    from ottla.admin.operations.delegation_tokens import DelegationToken
     from ottla.admin.operations.features import Feature
     from ottla.admin.operations.groups import ListedGroup, Move, Rebalance
     from ottla.admin.operations.reassignments import Reassignment
@@ -32,6 +33,7 @@ __all__ = [
     "BrokerUnavailable",
     "ClientError",
     "Cluster",
+    "DelegationToken",
     "Feature",
     "HangingTransaction",
     "InternalTopic",
@@ -67,6 +69,7 @@ _MODULES: Final = {
     "BrokerUnavailable": "ottla.client.errors",
     "ClientError": "ottla.client.errors",
     "Cluster": "ottla.admin.operations.cluster",
+    "DelegationToken": "ottla.admin.operations.delegation_tokens",
     "Feature": "ottla.admin.operations.features",
     "HangingTransaction": "ottla.admin.operations.transactions",
     "InternalTopic": "ottla.admin.operations.streams_groups",

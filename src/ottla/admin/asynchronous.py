@@ -11,6 +11,7 @@ from ottla.client.addresses import Address, parse_addresses
 from ottla.client.asynchronous import AsyncConnection
 from ottla.client.errors import BrokerUnavailable, ClientError, UnsupportedRequest
 from ottla.client.sansio.handshake import handshake
+from ottla.client.sansio.sasl import Mechanism
 from ottla.client.sansio.session import Handshake
 from ottla.client.security import security_of
 from ottla.client.sockets import connect, connect_with_tls
@@ -34,6 +35,7 @@ class AsyncAdmin(Calls, AsyncDriver):
         self._client_id = client_id
         self._timeout_s = timeout_s
         self._security = security_of(properties or {})
+        self._mechanism: Mechanism | None = None
         self._connections: dict[Address, AsyncConnection] = {}
 
     async def __aenter__(self) -> Self:
@@ -70,6 +72,8 @@ class AsyncAdmin(Calls, AsyncDriver):
         for address in candidates:
             connection = self._to(address)
             try:
+                if self._security.waits and self._security.mechanism is not None:
+                    self._mechanism = await asyncio.to_thread(self._security.mechanism)
                 session = await connection.open(timeout_s=self._timeout_s)
                 if isinstance(command, Version):
                     return session.version(command.api_key)
@@ -96,4 +100,7 @@ class AsyncAdmin(Calls, AsyncDriver):
         return known
 
     def _handshake(self) -> Handshake:
+        if self._mechanism is not None:
+            ready, self._mechanism = self._mechanism, None
+            return handshake(ready)
         return handshake(None if self._security.mechanism is None else self._security.mechanism())

@@ -37,7 +37,7 @@ class Admin(Calls, BlockingDriver):
         properties: Mapping[str, str] | None = None,
     ) -> None:
         """`bootstrap_servers`: `host:port,...`. `timeout_s`: how long each answer, and each operation that has to be
-        tried again, may take. `properties`: `security.protocol`, `ssl.*` and `sasl.*`, as librdkafka names them.
+        tried again, may take. `properties`: `security.protocol`, `ssl.*`, `sasl.*`, as librdkafka or Java names them.
 
         Raises ValueError for servers that are no addresses, or a protection that is not understood.
         """

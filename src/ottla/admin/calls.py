@@ -8,6 +8,7 @@ from typing import Any, Final, Generic, ParamSpec, Self, TypeVar, overload
 from ottla.admin.operations import (
     acls,
     cluster,
+    delegation_tokens,
     features,
     groups,
     reassignments,
@@ -130,6 +131,10 @@ class Calls:
     list_acls = Call(acls.list_acls)
     create_acls = Call(acls.create_acls)
     delete_acls = Call(acls.delete_acls)
+
+    create_delegation_token = Call(delegation_tokens.create_delegation_token)
+    renew_delegation_token = Call(delegation_tokens.renew_delegation_token)
+    expire_delegation_token = Call(delegation_tokens.expire_delegation_token)
 
     describe_features = Call(features.describe_features)
     update_features = Call(features.update_features)

@@ -5,15 +5,17 @@ When the connection breaks, requests that are not answered yet fail, and the nex
 
 import asyncio
 import logging
+import ssl
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
 from ottla.client.addresses import Address
-from ottla.client.errors import AuthenticationFailed, BrokerRefused, BrokerUnavailable, ClientError
+from ottla.client.errors import AuthenticationFailed, BrokerRefused, BrokerUnavailable, ClientError, TlsFailed
 from ottla.client.login import LoggedIn
 from ottla.client.sansio.session import LARGEST_FRAME_BYTES, Answer, Handshake, Session, State
 from ottla.client.sockets import Connect, Stream, connect
+from ottla.client.tls_failures import explained
 from ottla.protocol.schema import Message
 
 log = logging.getLogger(__name__)
@@ -101,6 +103,8 @@ class AsyncConnection:
                     opened = await self._connect(self.host, self.port)
                 except ConnectionRefusedError as error:
                     raise BrokerRefused(f"{self._name} cannot be reached: {error}") from error
+                except ssl.SSLError as error:
+                    raise TlsFailed(f"TLS with {self._name} failed: {explained(error)}") from error
                 except OSError as error:
                     raise BrokerUnavailable(f"{self._name} cannot be reached: {error}") from error
                 session = Session(
@@ -258,6 +262,9 @@ class _Link:
         try:
             count = self._socket.recv_into(self.session.buffer())
         except (BlockingIOError, InterruptedError):
+            return False
+        except ssl.SSLError as error:  # an alert: in TLS 1.3 the handshake is over before ours is judged
+            self._lose(TlsFailed(f"TLS with {self._name} failed: {explained(error)}"))
             return False
         except OSError as error:
             self._lose(BrokerUnavailable(f"{self._name}: {error}"))

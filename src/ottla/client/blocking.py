@@ -9,10 +9,11 @@ from collections.abc import Collection
 from typing import Any, Final, Self
 
 from ottla.client.addresses import Address
-from ottla.client.errors import AuthenticationFailed, BrokerRefused, BrokerSilent, BrokerUnavailable, ClientError
+from ottla.client.errors import BrokerRefused, BrokerSilent, BrokerUnavailable, ClientError, TlsFailed
 from ottla.client.sansio.handshake import handshake
 from ottla.client.sansio.session import LARGEST_FRAME_BYTES, Answer, Memory, Session, State, fresh_memory
 from ottla.client.security import PLAIN, Security
+from ottla.client.tls_failures import explained
 from ottla.errors import sentence
 from ottla.protocol.schema import Message
 
@@ -43,11 +44,11 @@ class Connection:
         self.address = address
         self.timeout_s = timeout_s
         self.used_at = time.monotonic()
+        mechanism = None if security.mechanism is None else security.mechanism()
         self._socket = self._connected(security)
         self._socket_timeout_s = timeout_s
         self._socket.settimeout(timeout_s)
         weakref.finalize(self, self._socket.close)  # connections are kept in caches, which drop what is old
-        mechanism = None if security.mechanism is None else security.mechanism()
         self._session = Session(
             str(address),
             client_id,
@@ -154,7 +155,7 @@ class Connection:
             raise self._silent() from error
         except OSError as error:
             opened.close()
-            raise AuthenticationFailed(f"TLS with {self.address} failed: {_reason(error)}") from error
+            raise TlsFailed(f"TLS with {self.address} failed: {explained(error)}") from error
         except BaseException:
             opened.close()
             raise
@@ -173,7 +174,7 @@ class Connection:
             except TimeoutError as error:
                 raise self._silent() from error
             except OSError as error:
-                raise BrokerUnavailable(f"{self.address} broke off: {_reason(error)}") from error
+                raise self._broken(error) from error
 
     def _limit(self, timeout_s: float) -> None:
         if abs(timeout_s - self._socket_timeout_s) > TIMEOUT_SLACK_S:
@@ -191,10 +192,23 @@ class Connection:
         except TimeoutError as error:
             raise self._silent() from error
         except OSError as error:
-            raise BrokerUnavailable(f"{self.address} broke off: {_reason(error)}") from error
+            raise self._broken(error) from error
         if not count:
+            if self._session.state is State.NEGOTIATING:
+                raise self._broken(ConnectionResetError("it closed the connection"))
             raise BrokerUnavailable(f"{self.address} closed the connection")
         return self._session.received(count)
+
+    def _broken(self, error: OSError) -> ClientError:
+        if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
+            return TlsFailed(f"TLS with {self.address} failed: {explained(error)}")
+        if isinstance(self._socket, ssl.SSLSocket) and self._session.state is State.NEGOTIATING:
+            # in TLS 1.3 a client's certificate is judged after the handshake, and the alert may be lost on the way
+            return TlsFailed(
+                f"{self.address} hung up after the TLS handshake: if it asks for a certificate of this client, set "
+                "ssl.certificate.location and ssl.key.location"
+            )
+        return BrokerUnavailable(f"{self.address} broke off: {_reason(error)}")
 
     def _silent(self) -> ClientError:
         return BrokerSilent(f"{self.address} did not answer within {self.timeout_s:g} s")
@@ -239,7 +253,4 @@ def _ready(selector: selectors.BaseSelector, deadlines: dict[Connection, float])
 
 
 def _reason(error: OSError) -> str:
-    untrusted = getattr(error, "verify_message", None)
-    if untrusted:
-        return f"its certificate is not trusted: {untrusted}"
     return (error.strerror or sentence(error)).lower()

@@ -35,3 +35,7 @@ class AuthenticationFailed(ClientError):
     """The broker refuses the credentials or the mechanism, or cannot prove its identity."""
 
     code = ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+class TlsFailed(AuthenticationFailed, BrokerUnavailable):
+    """One end does not trust the certificate of the other, or both have no version or cipher of TLS in common."""

@@ -1,15 +1,19 @@
-"""How a connection is protected, from the client properties that librdkafka's users know.
+"""How a connection is protected, from client properties by Java's names or librdkafka's.
 
 A property that is not understood here and belongs to TLS or SASL is refused: a connection is never less protected than
 its owner asked for.
 """
 
+import os
 import secrets
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.client.errors import ClientError
-from ottla.client.sansio.sasl import SCRAM_MECHANISMS, Mechanism, Plain, Scram
+from ottla.client.properties import ENDPOINT, TOKEN_LOGIN, PropertiesProblem, translated
+from ottla.client.sansio.sasl import SCRAM_MECHANISMS, Bearer, Mechanism, Plain, Scram
 
 if TYPE_CHECKING:
     import ssl
@@ -25,18 +29,37 @@ _TLS: Final = frozenset(
         "ssl.ca.location",
         "ssl.ca.pem",
         "ssl.certificate.location",
+        "ssl.certificate.pem",
         "ssl.key.location",
+        "ssl.key.pem",
         "ssl.key.password",
         "ssl.endpoint.identification.algorithm",
         "enable.ssl.certificate.verification",
     )
 )
-_SASL: Final = frozenset(("sasl.mechanism", "sasl.mechanisms", "sasl.username", "sasl.password"))
+_SASL: Final = frozenset(
+    (
+        "sasl.mechanism",
+        "sasl.mechanisms",
+        "sasl.username",
+        "sasl.password",
+        "sasl.oauthbearer.client.id",
+        "sasl.oauthbearer.client.secret",
+        "sasl.oauthbearer.method",
+        "sasl.oauthbearer.scope",
+        ENDPOINT,
+    )
+)
 _NONCE_BYTES: Final = 24
+_MECHANISMS: Final = (Plain.name, *sorted(SCRAM_MECHANISMS), Bearer.name)
 
 
 class UnsupportedSecurity(ClientError, ValueError):
     """Properties ask for a protection that this client does not offer, or contradict one another."""
+
+
+class NotSpoken(UnsupportedSecurity):
+    """Properties of a protection that librdkafka may offer, and this client does not."""
 
 
 class Security(NamedTuple):
@@ -44,7 +67,9 @@ class Security(NamedTuple):
 
     tls: "ssl.SSLContext | None" = None
     mechanism: Callable[[], Mechanism] | None = None
-    """Makes the authentication of one connection."""
+    """Makes the authentication of one connection. May block, and raise `AuthenticationFailed`, where `waits`."""
+    waits: bool = False
+    """Whether a login needs a token of an identity provider."""
 
 
 PLAIN: Final = Security()
@@ -56,12 +81,26 @@ def security_of(properties: Mapping[str, str]) -> Security:
     if protocol not in _PROTOCOLS:
         raise UnsupportedSecurity(f"security.protocol {protocol!r} is none of {', '.join(_PROTOCOLS)}")
     has_tls, has_sasl = _PROTOCOLS[protocol]
+    if not has_tls and not has_sasl:
+        return PLAIN
+    try:
+        found = translated(properties)
+        if has_tls and any(name.startswith(("ssl.truststore.", "ssl.keystore.")) for name in found):
+            from ottla.client.stores import with_stores_read
+
+            found = with_stores_read(found, keeps_pkcs12=False)
+    except PropertiesProblem as problem:
+        raise UnsupportedSecurity(str(problem)) from problem
     understood = (_TLS if has_tls else frozenset()) | (_SASL if has_sasl else frozenset())
-    for name in properties:
-        is_used = (has_tls and "ssl." in name) or (has_sasl and name.startswith("sasl."))
+    for name in found:
+        is_used = (has_tls and name.startswith("ssl.")) or (has_sasl and name.startswith("sasl."))
         if is_used and name not in understood:
-            raise UnsupportedSecurity(f"{name} is not understood here; {', '.join(sorted(understood))} are")
-    return Security(_context(properties) if has_tls else None, _mechanism(properties) if has_sasl else None)
+            raise NotSpoken(f"{name} is not understood here; {', '.join(sorted(understood))} are")
+    context = _context(found) if has_tls else None
+    if not has_sasl:
+        return Security(context)
+    name = found.get("sasl.mechanism", found.get("sasl.mechanisms", "GSSAPI")).upper()
+    return Security(context, _mechanism(name, found), name == Bearer.name)
 
 
 def _context(properties: Mapping[str, str]) -> "ssl.SSLContext":
@@ -70,13 +109,17 @@ def _context(properties: Mapping[str, str]) -> "ssl.SSLContext":
     location = properties.get("ssl.ca.location")
     try:
         context = ssl.create_default_context(cafile=location, cadata=properties.get("ssl.ca.pem"))
+        # as librdkafka and Java: any certificate that was given is trusted, not only those that have signed themselves
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        password = properties.get("ssl.key.password", "")
         if "ssl.certificate.location" in properties:
-            context.load_cert_chain(
-                properties["ssl.certificate.location"],
-                properties.get("ssl.key.location"),
-                properties.get("ssl.key.password", ""),
-            )
-    except OSError as error:
+            chain = properties["ssl.certificate.location"]
+            context.load_cert_chain(chain, properties.get("ssl.key.location"), password)
+        elif "ssl.certificate.pem" in properties:
+            texts = f"{properties.get('ssl.key.pem', '')}\n{properties['ssl.certificate.pem']}"
+            with _in_memory(texts.encode()) as path:
+                context.load_cert_chain(path, None, password)
+    except (OSError, ValueError) as error:
         raise UnsupportedSecurity(f"the certificates or keys of ssl.* cannot be used: {error}") from error
     if properties.get("ssl.endpoint.identification.algorithm", "https").lower() in ("", "none"):
         context.check_hostname = False
@@ -86,20 +129,45 @@ def _context(properties: Mapping[str, str]) -> "ssl.SSLContext":
     return context
 
 
-def _mechanism(properties: Mapping[str, str]) -> Callable[[], Mechanism]:
-    name = properties.get("sasl.mechanism", properties.get("sasl.mechanisms", "GSSAPI")).upper()
-    if name != Plain.name and name not in SCRAM_MECHANISMS:
-        known = ", ".join((Plain.name, *sorted(SCRAM_MECHANISMS)))
-        raise UnsupportedSecurity(f"SASL mechanism {name} is not spoken here; {known} are: set sasl.mechanism")
+@contextmanager
+def _in_memory(content: bytes) -> Iterator[str]:
+    """A file with this content for a moment, since Python reads keys from files only: in memory, or for us alone."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("ottla", os.MFD_CLOEXEC)
+        path = f"/proc/self/fd/{descriptor}"
+    else:
+        descriptor, path = tempfile.mkstemp()
+    try:
+        with open(descriptor, "wb", closefd=False) as file:
+            file.write(content)
+        yield path
+    finally:
+        os.close(descriptor)
+        if not hasattr(os, "memfd_create"):
+            os.unlink(path)
+
+
+def _mechanism(name: str, properties: Mapping[str, str]) -> Callable[[], Mechanism]:
+    if name not in _MECHANISMS:
+        known = ", ".join(_MECHANISMS)
+        raise NotSpoken(f"SASL mechanism {name} is not spoken here; {known} are: set sasl.mechanism")
+    if name == Bearer.name:
+        from ottla.client.tokens import TokenSource
+
+        try:
+            source = TokenSource(properties)
+        except PropertiesProblem as problem:
+            raise UnsupportedSecurity(str(problem)) from problem
+        return lambda: Bearer(source.token().text)
     try:
         user, password = properties["sasl.username"], properties["sasl.password"]
     except KeyError as missing:
         raise UnsupportedSecurity(f"SASL mechanism {name} needs {missing.args[0]}") from None
-    return mechanism_of(name, user, password)
+    return mechanism_of(name, user, password, is_token=properties.get(TOKEN_LOGIN, "").lower() == "true")
 
 
-def mechanism_of(name: str, user: str, password: str) -> Callable[[], Mechanism]:
+def mechanism_of(name: str, user: str, password: str, *, is_token: bool = False) -> Callable[[], Mechanism]:
     """What makes the authentication of each connection, by PLAIN or a mechanism of `SCRAM_MECHANISMS`."""
     if name == Plain.name:
         return lambda: Plain(user, password)
-    return lambda: Scram(name, user, password, secrets.token_urlsafe(_NONCE_BYTES))
+    return lambda: Scram(name, user, password, secrets.token_urlsafe(_NONCE_BYTES), is_token=is_token)

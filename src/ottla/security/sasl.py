@@ -150,12 +150,10 @@ class TokenLogin(NamedTuple):
     lifetime_ms: int | None
 
 
-def delegation_token_id(message: bytes) -> str | None:
-    """The id of the token with which a client's first message begins a login; None for any other message."""
+def scram_name(message: bytes) -> str | None:
+    """The name with which a client's first message begins a login by SCRAM; None for any other message."""
     found = _CLIENT_FIRST.fullmatch(message.decode(errors="replace"))
-    if found is None or _TOKEN_LOGIN not in (found.group(5) or "").split(","):
-        return None
-    return found.group(3)
+    return None if found is None else found.group(3)
 
 
 class ScramExchange:
@@ -204,7 +202,8 @@ class ScramExchange:
                 "Authentication failed: Client requested an authorization id that is different from username"
             )
         stored, claimed = self._find(user), user
-        if _TOKEN_LOGIN in (extensions or "").split(","):
+        # librdkafka cannot say that a name is a token's: it is one if there is no such user, with the same restrictions
+        if stored is None or _TOKEN_LOGIN in (extensions or "").split(","):
             token = None if self._find_token is None else self._find_token(user)
             stored, claimed, self.lifetime_ms = token or (None, "", None)
             self.is_by_token = True

@@ -25,9 +25,9 @@ from ottla.security.sasl import (
     ScramExchange,
     TokenLogin,
     bearer_token,
-    delegation_token_id,
     is_one_of,
     parse_credential,
+    scram_name,
 )
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class ListenerMechanisms:
         if judge is not None:
             return self._loop.run_in_executor(self._kerberos_threads, judge, token)
         if mechanism in SCRAM_HASHES:
-            token_id = None if self._tokens is None else delegation_token_id(token)
+            token_id = None if self._tokens is None else scram_name(token)
             if self._tokens is None or token_id is None or self._tokens.is_prepared(token_id, mechanism):
                 return None
             return self._tokens.prepare(token_id, mechanism)

@@ -1,10 +1,11 @@
 """The broker of `ottla serve`, inside this process: own thread, free port, temporary or given directory."""
 
 import asyncio
+import re
 import shutil
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Final, Self
@@ -14,6 +15,7 @@ from ottla.broker import new_event_loop
 from ottla.clock import Clock, SystemClock
 from ottla.platform import Platform
 from ottla.testing.loop_watch import LoopBlocked, watched
+from ottla.testing.protection import ADMIN, Protection, Tls
 
 START_S: Final = 30.0
 STOP_S: Final = 30.0
@@ -33,6 +35,11 @@ class Broker:
     config: settings by Kafka's names, over `TEST_SETTINGS`.
     allow_insecure: serve although settings ask for protection that Ottla does not have, and let clients send what only
         brokers send, as `ottla serve --allow-insecure`.
+    tls: encrypt, with certificates made on the fly; "required": ask clients for certificates, too. Needs the extra
+        `security`.
+    users: names and passwords, for PLAIN and SCRAM; the user `admin` is always there.
+    acls: for each user what it may do, such as `read topic orders`, `write topic sales-*`, `read group readers`. Given,
+        everything else is refused to all but `admin`. `client_config` has the settings of each user's clients.
     clock: the clock the broker uses.
     loop_limit_seconds: `stop` raises `LoopBlocked` if the broker's event loop was held up for longer while it served.
         None: the value of `Broker.loop_limit_seconds`, which is None (no check) unless the pytest option
@@ -50,11 +57,15 @@ class Broker:
         directory: str | Path | None = None,
         config: Mapping[str, str] | None = None,
         allow_insecure: bool = False,
+        tls: Tls = False,
+        users: Mapping[str, str] | None = None,
+        acls: Mapping[str, Sequence[str]] | None = None,
         clock: Clock | None = None,
         loop_limit_seconds: float | None = None,
     ) -> None:
         self._loop_limit_seconds = self.loop_limit_seconds if loop_limit_seconds is None else loop_limit_seconds
         self._given_directory = None if directory is None else Path(directory)
+        self._protection = Protection(tls, users, acls)
         self._config = {**TEST_SETTINGS, **(config or {})}
         self._allow_insecure = allow_insecure
         self._clock = clock or SystemClock()
@@ -76,6 +87,13 @@ class Broker:
         if not self._port:
             raise RuntimeError("the broker has not been started")
         return self._port
+
+    def client_config(self, user: str | None = None, *, mechanism: str = "SCRAM-SHA-512") -> dict[str, str]:
+        """Settings for a client of confluent-kafka that connects as a user; `user` None for a broker without users.
+
+        Raises ValueError for a user that there is not.
+        """
+        return {"bootstrap.servers": self.bootstrap, **self._protection.client_config(user, mechanism)}
 
     @property
     def directory(self) -> Path:
@@ -100,7 +118,19 @@ class Broker:
             self._thread = None
             self._remove_temporary_directory()
             raise failure
+        try:
+            self._add_rules()
+        except BaseException:
+            self.stop()
+            raise
         return self
+
+    def _add_rules(self) -> None:
+        if self._protection.rules:
+            from ottla.admin import Admin
+
+            with Admin(self.bootstrap, properties=self.client_config(ADMIN)) as admin:
+                admin.create_acls(self._protection.rules)
 
     def stop(self) -> None:
         """Stop cleanly, wait for it, and remove a temporary directory. Does nothing when not running."""
@@ -148,8 +178,12 @@ class Broker:
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         settings = {**self._config, "log.dirs": self._config.get("log.dirs", str(self._directory))}
+        if self._protection.is_on:
+            settings = {**self._protection.settings(), **settings}
+            if settings["listeners"] == TEST_SETTINGS["listeners"]:
+                settings["listeners"] = f"{self._protection.protocol}://127.0.0.1:0"
         if self._port:
-            settings["listeners"] = f"PLAINTEXT://127.0.0.1:{self._port}"
+            settings["listeners"] = re.sub(r":0(?=,|$)", f":{self._port}", settings["listeners"], count=1)
         engine = Engine.configured(
             None, settings, allow_insecure=self._allow_insecure, platform=Platform(clock=self._clock)
         )

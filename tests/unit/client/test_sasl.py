@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.client.errors import AuthenticationFailed
-from ottla.client.sansio.sasl import Plain, Scram
-from ottla.client.security import UnsupportedSecurity, security_of
+from ottla.client.sansio.sasl import Bearer, Plain, Scram
+from ottla.client.security import PLAIN, UnsupportedSecurity, security_of
 
 NONCE = "rOprNGfwEbeRWgbNEkqO"
 SERVER_FIRST = b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
@@ -68,18 +68,25 @@ def test_plain_sends_one_token() -> None:
     assert mechanism.respond(b"") is None
 
 
+def test_a_bearer_acknowledges_a_refusal() -> None:
+    mechanism = Bearer("abc")
+    assert mechanism.respond(None) == b"n,,\x01auth=Bearer abc\x01\x01"
+    assert mechanism.respond(b"") is None
+    assert mechanism.respond(b'{"status":"invalid_token"}') == b"\x01"
+
+
 SASL = {"security.protocol": "SASL_PLAINTEXT", "sasl.username": "u", "sasl.password": "p"}
 
 
 def test_properties_say_how_a_connection_is_protected() -> None:
-    assert security_of({}) == (None, None)
-    assert security_of({"ssl.curves.list": "unused without TLS"}) == (None, None)
-    tls, mechanism = security_of({"security.protocol": "ssl", "ssl.endpoint.identification.algorithm": "none"})
+    assert security_of({}) == PLAIN
+    assert security_of({"ssl.curves.list": "unused without TLS"}) == PLAIN
+    tls, mechanism, _ = security_of({"security.protocol": "ssl", "ssl.endpoint.identification.algorithm": "none"})
     assert tls is not None
     assert mechanism is None
     assert not tls.check_hostname
     for name in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"):
-        tls, mechanism = security_of({**SASL, "sasl.mechanism": name})
+        tls, mechanism, _ = security_of({**SASL, "sasl.mechanism": name})
         assert tls is None
         assert mechanism is not None
         assert mechanism().name == name
@@ -90,7 +97,7 @@ def test_properties_say_how_a_connection_is_protected() -> None:
     [
         ({"security.protocol": "tls"}, "is none of plaintext, ssl"),
         ({**SASL}, "SASL mechanism GSSAPI is not spoken here"),
-        ({**SASL, "sasl.mechanisms": "OAUTHBEARER"}, "OAUTHBEARER is not spoken here"),
+        ({**SASL, "sasl.mechanisms": "OAUTHBEARER"}, "OAUTHBEARER needs sasl.oauthbearer.token.endpoint.url"),
         ({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "u"}, "needs sasl.password"),
         ({"security.protocol": "SSL", "ssl.crl.location": "revoked.pem"}, "ssl.crl.location is not understood here"),
         ({"security.protocol": "SSL", "ssl.ca.location": "/nowhere.pem"}, "cannot be used"),

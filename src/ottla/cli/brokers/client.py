@@ -21,11 +21,14 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaException, Producer, 
 from confluent_kafka.admin import AdminClient, ClusterMetadata, OffsetSpec, TopicMetadata
 
 from ottla.cli.brokers.failures import explain
-from ottla.cli.brokers.properties import PropertiesProblem, client_properties, read_properties
+from ottla.cli.brokers.properties import read_properties
 from ottla.cli.terminal import suggest
 from ottla.cli.terminal.exits import CommandFailed
-from ottla.client.addresses import parse_addresses
+from ottla.client.addresses import Address, parse_addresses
+from ottla.client.errors import AuthenticationFailed, BrokerRefused, ClientError
 from ottla.client.partition import Partition
+from ottla.client.probing import protocol_of
+from ottla.client.properties import PropertiesProblem, library_settings, translated
 from ottla.waiting import tries
 
 if TYPE_CHECKING:
@@ -37,6 +40,8 @@ EARLIEST: Final[OffsetSpec] = OffsetSpec.earliest()  # type: ignore[no-untyped-c
 LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call] # the same
 REACH_TIMEOUT_S: Final = 4.0
 """How long the bootstrap servers together may take to accept a connection."""
+PROBE_TIMEOUT_S: Final = 1.0
+"""How long a listener may take to show which protocol it speaks; a broker answers in a millisecond."""
 STARTING_S: Final = 1.5
 """How long a refused connection may be that of a broker that is just starting, as in `ottla serve & ottla ...`."""
 _RETRY_S: Final = 0.1
@@ -82,7 +87,10 @@ class Connection:
     _admin: AdminClient | None = None
 
     def client_configuration(self, **settings: object) -> dict[str, Any]:
-        """The client library's configuration: ours, then `settings` (underscores for dots), then the user's."""
+        """The client library's configuration: ours, then `settings` (underscores for dots), then the user's.
+
+        Raises CommandFailed for a key store that cannot be read.
+        """
         configuration: dict[str, Any] = {
             "bootstrap.servers": self.bootstrap,
             "client.id": CLIENT_ID,
@@ -91,20 +99,27 @@ class Connection:
         for name, value in settings.items():
             configuration[name if name.endswith("_cb") else name.replace("_", ".")] = value
         configuration.update(self.properties)
-        return configuration
+        try:
+            return library_settings(configuration)
+        except PropertiesProblem as problem:
+            raise CommandFailed(str(problem)) from None
 
     def add_properties(self, file: Path) -> None:
         """Take from a file the client properties that are not there yet. Raises click.BadParameter, OSError."""
         try:
-            read = client_properties(read_properties(file.read_text(encoding="utf-8")))
+            read = translated(read_properties(file.read_text(encoding="utf-8")))
         except PropertiesProblem as problem:
             raise click.BadParameter(f"{file}: {problem}") from None
         self.properties = {**read, **self.properties}
 
     def reach(self) -> None:
-        """Connect once to a bootstrap server, so that a wrong address is reported soon. Raises CommandFailed."""
+        """Connect once to a bootstrap server, and log in there, so that a wrong address or password is reported soon.
+
+        Raises CommandFailed.
+        """
         if self._reached:
             return
+        log_in = self._log_in()
         servers = str(self.properties.get("bootstrap.servers", self.bootstrap))
         try:
             addresses = parse_addresses(servers)
@@ -117,10 +132,21 @@ class Connection:
             for address in addresses:
                 timeout_s = max(0.2, deadline - time.monotonic())
                 try:
-                    socket.create_connection(address, timeout=timeout_s).close()
+                    if log_in is None:
+                        socket.create_connection(address, timeout=timeout_s).close()
+                        self._check_protocol(address)
+                    else:
+                        log_in(address)
                 except OSError as failure:
                     reason = failure.strerror or str(failure)
                     refused = refused or isinstance(failure, ConnectionRefusedError)
+                except BrokerRefused as failure:
+                    reason, refused = str(failure), True
+                except ClientError as failure:
+                    self._check_protocol(address)
+                    if isinstance(failure, AuthenticationFailed):
+                        raise CommandFailed(_refusal(failure)) from None
+                    reason = str(failure)
                 else:
                     self._reached = True
                     return
@@ -130,6 +156,38 @@ class Connection:
             f"no broker answers at {servers} ({reason.lower()}); start one with `ottla serve`, "
             "or name another with --bootstrap HOST:PORT"
         )
+
+    def _check_protocol(self, address: Address) -> None:
+        """Raises CommandFailed if the listener speaks another security protocol than the one that is set."""
+        mine = self.properties.get("security.protocol", "PLAINTEXT").upper()
+        found = protocol_of(address, PROBE_TIMEOUT_S)
+        if found is not None and found != mine:
+            needs = [f"security.protocol={found}"]
+            needs += ["ssl.ca.location"] if "SSL" in found.replace("SASL", "") else []
+            needs += ["sasl.mechanism, sasl.username and sasl.password"] if "SASL" in found else []
+            raise CommandFailed(
+                f"the listener at {address} speaks {found}, and security.protocol is {mine}: set {', '.join(needs)} "
+                "in a file for --command-config"
+            )
+
+    def _log_in(self) -> Callable[[Address], None] | None:
+        """Connects with TLS or SASL, and hangs up; None where there is neither, or the library alone speaks it."""
+        if self.properties.get("security.protocol", "plaintext").lower() == "plaintext":
+            return None
+        from ottla.client.blocking import Connection as Protected
+        from ottla.client.security import NotSpoken, UnsupportedSecurity, security_of
+
+        try:
+            security = security_of(self.properties)
+        except NotSpoken:
+            return None
+        except UnsupportedSecurity as problem:
+            raise CommandFailed(str(problem)) from None
+
+        def log_in(address: Address) -> None:
+            Protected(address, client_id=CLIENT_ID, timeout_s=self.timeout_s, security=security).close()
+
+        return log_in
 
     def admin(self) -> AdminClient:
         """The client for administration, made when first asked for, after making sure that a broker listens."""
@@ -182,6 +240,14 @@ class Connection:
                 f"{self.bootstrap} does not answer as a Kafka broker: "
                 + explain(failure.args[0], client_log.last_reason())
             ) from None
+
+
+def _refusal(failure: ClientError) -> str:
+    """The sentence about a login that failed, with what to do."""
+    text = str(failure)
+    if "does not authenticate" in text:
+        return f"{text.rstrip('.')}; are user name and password (or token) in --command-config the right ones?"
+    return text
 
 
 def known_topics(metadata: ClusterMetadata, names: Iterable[str]) -> list[TopicMetadata]:
@@ -275,7 +341,7 @@ def _keep(context: click.Context, parameter: click.Parameter, value: object) -> 
         connection.add_properties(Path(str(value)))
     elif isinstance(value, tuple):
         try:
-            connection.properties.update(client_properties(read_properties("\n".join(value))))
+            connection.properties.update(translated(read_properties("\n".join(value))))
         except PropertiesProblem as problem:
             raise click.BadParameter(str(problem)) from None
 

@@ -1,21 +1,11 @@
-"""Client properties files, and the few of the Java client's names that the client library spells differently."""
+"""Files of client properties, and the nearest of the names that there are."""
 
 import re
-from collections.abc import Mapping
 from typing import Final
 
 from ottla.cli.terminal import suggest
+from ottla.client.properties import PropertiesProblem
 
-_JAAS_LOGIN: Final = re.compile(r'\b(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
-
-_JAVA_ONLY: Final = {
-    "key.serializer",
-    "value.serializer",
-    "key.deserializer",
-    "value.deserializer",
-    "partitioner.class",
-    "partition.assignment.strategy.class",
-}
 _COMMON: Final = (
     "bootstrap.servers",
     "client.id",
@@ -24,6 +14,16 @@ _COMMON: Final = (
     "sasl.mechanism",
     "sasl.username",
     "sasl.password",
+    "sasl.jaas.config",
+    "sasl.oauthbearer.token.endpoint.url",
+    "sasl.oauthbearer.client.id",
+    "sasl.oauthbearer.client.secret",
+    "sasl.oauthbearer.scope",
+    "https.ca.location",
+    "ssl.truststore.location",
+    "ssl.truststore.password",
+    "ssl.keystore.location",
+    "ssl.keystore.password",
     "ssl.ca.location",
     "ssl.certificate.location",
     "ssl.key.location",
@@ -59,10 +59,6 @@ _COMMON: Final = (
 )
 
 
-class PropertiesProblem(ValueError):
-    """A property that cannot be used; the text names the reason and the remedy."""
-
-
 def read_properties(text: str) -> dict[str, str]:
     """`key=value` lines as a mapping; `#` and `!` start comments, a backslash at the end joins lines.
 
@@ -79,38 +75,6 @@ def read_properties(text: str) -> dict[str, str]:
             raise PropertiesProblem(f"{stripped!r} is not KEY=VALUE")
         properties[key.strip()] = value.strip()
     return properties
-
-
-def client_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """Properties written for the Java client as the client library wants them.
-
-    User name and password are taken out of `sasl.jaas.config`; serializers and the like are dropped, since they have no
-    meaning here. Raises PropertiesProblem for key stores in Java's own format.
-    """
-    translated: dict[str, str] = {}
-    for key, value in properties.items():
-        if key in _JAVA_ONLY:
-            continue
-        if key == "sasl.jaas.config":
-            login = dict(_JAAS_LOGIN.findall(value))
-            if not {"username", "password"} <= login.keys():
-                raise PropertiesProblem(
-                    "sasl.jaas.config has no username and password; set sasl.username, sasl.password"
-                )
-            translated.update({f"sasl.{name}": re.sub(r"\\(.)", r"\1", part) for name, part in login.items()})
-        elif key.startswith(("ssl.truststore.", "ssl.keystore.")) and not key.endswith((".location", ".password")):
-            continue
-        elif key == "ssl.truststore.location":
-            raise PropertiesProblem(
-                "Java trust stores cannot be read; give the CA certificate as PEM in ssl.ca.location"
-            )
-        elif key == "ssl.keystore.location" and value.endswith(".jks"):
-            raise PropertiesProblem(
-                "Java key stores cannot be read; give PEM files as ssl.certificate.location and ssl.key.location"
-            )
-        else:
-            translated[key] = value
-    return translated
 
 
 def unknown_property(name: str) -> str:

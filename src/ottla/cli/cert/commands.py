@@ -59,7 +59,7 @@ def dev(hosts: tuple[str, ...], client: str, days: int, directory: Path, force: 
     it on machines for development only.
     """
     try:
-        from ottla.cli.cert.issuing import files_in, issue
+        from ottla.security.issuing import files_in, issue
     except ImportError as error:
         raise CommandFailed("certificates need another package: install Ottla with its extra `security`") from error
     files = files_in(directory.absolute())

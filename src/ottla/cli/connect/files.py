@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ottla.cli.brokers.properties import PropertiesProblem, read_properties
+from ottla.cli.brokers.properties import read_properties
 from ottla.cli.terminal.exits import CommandFailed
+from ottla.client.properties import PropertiesProblem
 
 
 def named_configs(files: Iterable[Path]) -> dict[str, dict[str, str]]:

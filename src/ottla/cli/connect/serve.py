@@ -11,12 +11,13 @@ from typing import Final
 import click
 
 from ottla.cli.brokers.client import Connection, connection_options
-from ottla.cli.brokers.properties import PropertiesProblem, client_properties, read_properties
+from ottla.cli.brokers.properties import read_properties
 from ottla.cli.connect.access import access_options
 from ottla.cli.connect.files import named_configs, text_of
 from ottla.cli.terminal import interruption
 from ottla.cli.terminal.exits import CommandFailed
 from ottla.cli.terminal.output import note
+from ottla.client.properties import PropertiesProblem, translated
 from ottla.collector import collect_quickly
 from ottla.connect.rest.client import Access
 
@@ -108,4 +109,4 @@ def _end_at_once(after_s: float) -> None:
 def _worker_properties(text: str) -> dict[str, str]:
     read = read_properties(text)
     clients = {name: value for name, value in read.items() if name.startswith(_CLIENT)}
-    return {name: value for name, value in read.items() if name not in clients} | client_properties(clients)
+    return {name: value for name, value in read.items() if name not in clients} | translated(clients)

@@ -1,6 +1,7 @@
 """SASL mechanisms: what a client answers to each of a broker's challenges. PURE.
 
-One object per connection. Sources: RFC 4616 (PLAIN), RFC 5802 and 7677 (SCRAM), as used by KIP-84.
+One object per connection. Sources: RFC 4616 (PLAIN), RFC 5802 and 7677 (SCRAM), as used by KIP-84;
+RFC 7628 (OAUTHBEARER), by KIP-255.
 """
 
 import hashlib
@@ -50,15 +51,16 @@ class Plain:
 class Scram:
     """A proof of the password that does not contain it; the broker has to prove that it knows the password, too."""
 
-    def __init__(self, name: str, user: str, password: str, nonce: str) -> None:
-        """`name` is one of `SCRAM_MECHANISMS`; `nonce` is random, printable, and used once."""
+    def __init__(self, name: str, user: str, password: str, nonce: str, *, is_token: bool = False) -> None:
+        """`name` is one of `SCRAM_MECHANISMS`; `nonce` is random, printable, and used once. `is_token`: user and
+        password are the id and the secret of a delegation token (KIP-48)."""
         self.name = name
         self._hash = _HASHES[name]
         self._user = user.replace("=", "=3D").replace(",", "=2C")
         self._password = password.encode()
         self._nonce = nonce
         self._respond: Callable[[str], bytes | None] = self._answer_first
-        self._first = f"n={self._user},r={nonce}"
+        self._first = f"n={self._user},r={nonce}" + (",tokenauth=true" if is_token else "")
         self._server_proof = b""
 
     def respond(self, challenge: bytes | None) -> bytes | None:
@@ -94,6 +96,22 @@ class Scram:
 
     def _mac(self, key: bytes, text: bytes) -> bytes:
         return hmac.digest(key, text, self._hash)
+
+
+class Bearer:
+    """A token of an identity provider (RFC 7628)."""
+
+    name: Final = "OAUTHBEARER"
+
+    def __init__(self, token: str) -> None:
+        self._first: bytes | None = f"n,,\x01auth=Bearer {token}\x01\x01".encode()
+
+    def respond(self, challenge: bytes | None) -> bytes | None:
+        """The token at first, then nothing; the acknowledgement of an error, after which the broker refuses."""
+        if challenge:
+            return b"\x01"
+        first, self._first = self._first, None
+        return first
 
 
 def _fields(message: str) -> Iterator[tuple[str, str]]:

@@ -37,33 +37,51 @@ def files_in(directory: Path) -> Files:
     return Files(*(directory / name for name in ("ca.pem", "ca-key.pem", "broker.pem", "client.pem")))
 
 
-def issue(files: Files, hosts: Sequence[str], client: str, days: int) -> None:
-    """Write all files anew; keys can be read by their owner alone. Raises OSError, ValueError for a malformed name."""
-    now = datetime.now(UTC)
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = _name("Ottla development CA")
-    authority = (
-        _certificate(name, name, key, now, days)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .sign(key, SHA256())
-    )
+class Issuer:
+    """A new certificate authority, whose key is in memory until `write`."""
 
-    def issued(common_name: str, alternatives: Sequence[x509.GeneralName]) -> bytes:
-        own = ec.generate_private_key(ec.SECP256R1())
-        builder = _certificate(name, _name(common_name), own, now, days)
-        if alternatives:
-            builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
-        return _pem(own) + b"".join(
-            each.public_bytes(Encoding.PEM) for each in (builder.sign(key, SHA256()), authority)
+    def __init__(self, days: int) -> None:
+        self._days = days
+        self._now = datetime.now(UTC)
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = _name("Ottla development CA")
+        self._authority = (
+            _certificate(self._name, self._name, self._key, self._now, days)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .sign(self._key, SHA256())
         )
 
-    broker = issued("broker", [_alternative(host) for host in dict.fromkeys((*LOCAL_HOSTS, *hosts))])
-    own = issued(client, [])
+    def write(self, certificate: Path, key: Path | None = None) -> None:
+        """The certificate that others trust, and the key."""
+        if key is not None:
+            _write(key, _pem(self._key), _SECRET)
+        _write(certificate, self._authority.public_bytes(Encoding.PEM), _PUBLIC)
+
+    def issue(self, path: Path, common_name: str, hosts: Sequence[str] = ()) -> None:
+        """Write a new key and its certificates, for a client, or for a broker at these names and addresses.
+
+        Raises ValueError for a malformed name.
+        """
+        own = ec.generate_private_key(ec.SECP256R1())
+        builder = _certificate(self._name, _name(common_name), own, self._now, self._days)
+        if hosts:
+            alternatives = [_alternative(host) for host in dict.fromkeys(hosts)]
+            builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
+        chain = (builder.sign(self._key, SHA256()), self._authority)
+        key_first = _pem(own) + b"".join(each.public_bytes(Encoding.PEM) for each in chain)
+        _write(path, key_first, _SECRET)
+
+
+def issue(files: Files, hosts: Sequence[str], client: str, days: int) -> None:
+    """Write all files anew; keys can be read by their owner alone. Raises OSError, ValueError for a malformed name."""
+    issuer = Issuer(days)
+    for host in hosts:
+        _alternative(host)
+    _name(client)
     files.authority.parent.mkdir(parents=True, exist_ok=True)
-    _write(files.authority_key, _pem(key), _SECRET)
-    _write(files.authority, authority.public_bytes(Encoding.PEM), _PUBLIC)
-    _write(files.broker, broker, _SECRET)
-    _write(files.client, own, _SECRET)
+    issuer.write(files.authority, files.authority_key)
+    issuer.issue(files.broker, "broker", (*LOCAL_HOSTS, *hosts))
+    issuer.issue(files.client, client)
 
 
 def _certificate(
