@@ -67,7 +67,7 @@ def test_every_group_of_commands_connects(broker: Broker, tmp_path: Path) -> Non
         ("config", "get", "topic", "orders"),
         ("streams", "list"),
         ("cluster", "info"),
-        ("telemetry", "list"),
+        ("telemetry", "subscriptions"),
         ("acl", "list"),
         ("perf", "produce", "orders", "--records", "10"),
     ):

@@ -103,6 +103,27 @@ def security_of(properties: Mapping[str, str]) -> Security:
     return Security(context, _mechanism(name, found), name == Bearer.name)
 
 
+def is_spoken(properties: Mapping[str, str]) -> bool:
+    """Whether the names of these properties, as from `translated`, ask for nothing that raises `NotSpoken`. PURE."""
+    has_tls, has_sasl = _PROTOCOLS.get(properties.get("security.protocol", "plaintext").lower(), (False, False))
+    stores = ("ssl.truststore.", "ssl.keystore.")
+    mechanism = properties.get("sasl.mechanism", properties.get("sasl.mechanisms", "GSSAPI")).upper()
+    return (not has_sasl or mechanism in _MECHANISMS) and not any(
+        (has_tls and name.startswith("ssl.") and name not in _TLS and not name.startswith(stores))
+        or (has_sasl and name.startswith("sasl.") and name not in _SASL)
+        for name in properties
+    )
+
+
+def is_of_security(name: str) -> bool:
+    """Whether a property belongs to the protection of connections."""
+    return name.startswith(("ssl.", "sasl.", "https.ca.")) or name in (
+        "security.protocol",
+        "enable.ssl.certificate.verification",
+        TOKEN_LOGIN,
+    )
+
+
 def _context(properties: Mapping[str, str]) -> "ssl.SSLContext":
     import ssl  # takes as long to load as all else
 

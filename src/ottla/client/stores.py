@@ -14,8 +14,8 @@ _LARGEST_STORE_BYTES: Final = 16 << 20
 def with_stores_read(properties: Mapping[str, Any], *, keeps_pkcs12: bool) -> dict[str, Any]:
     """The properties with `ssl.ca.*`, `ssl.key.*` and `ssl.certificate.*` in the place of Java's stores.
 
-    The format is what the file has, whatever `ssl.*store.type` says, as with Java's own stores. `keeps_pkcs12`: leave a
-    PKCS12 key store as it is, for librdkafka. Raises PropertiesProblem for a file that cannot be read.
+    The content of a file decides its format, not `ssl.*store.type`. `keeps_pkcs12`: leave a PKCS12 key store as it is,
+    for librdkafka. Raises PropertiesProblem for a file that cannot be read.
     """
     found = dict(properties)
     trusted = _taken(found, "ssl.truststore")

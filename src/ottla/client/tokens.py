@@ -66,7 +66,7 @@ class TokenSource:
             if self._kept is None or now >= self._kept_until_s:
                 self._kept = token_of_file(self._endpoint) if is_file(self._endpoint) else self._asked()
                 self._kept_until_s = now + _USED_PART * (self._kept.expires_s - now)
-                if is_file(self._endpoint):  # whoever replaces the file is quicker than its end
+                if is_file(self._endpoint):  # it may be replaced at any time
                     self._kept_until_s = now
             return self._kept
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceStreamArrowWriter
 from pyspark.sql.types import StructType
 
+from ottla.spark.delegation import cluster_options
 from ottla.spark.errors import DataLossError, OptionError, SourceError, UnknownTopicError, UnreachableError
 from ottla.spark.options import ReadOptions, WriteOptions
 from ottla.spark.reader import BatchReader, NarrowingReader, StreamReader
@@ -38,6 +39,7 @@ __all__ = [
     "SourceError",
     "UnknownTopicError",
     "UnreachableError",
+    "cluster_options",
     "register",
 ]
 

@@ -1,4 +1,4 @@
-"""One range of a partition through the client library: for connections that need TLS, SASL or any of its settings.
+"""One range of a partition through the client library: for connections that need any of its settings, such as Kerberos.
 
 One object per record, so slower than `ottla.spark.wire`, which reads everything else.
 """
@@ -15,7 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from ottla.spark.client_settings import ClientSettings
+from ottla.spark.client_settings import ClientSettings, library
 from ottla.spark.columns import LATEST_MILLIS
 from ottla.spark.errors import OptionError, SourceError
 from ottla.spark.offsets import OffsetRange, Partition
@@ -176,7 +176,7 @@ def _assigned(client: ClientSettings, partition: Partition, offset: int) -> Iter
 @lru_cache(maxsize=4)
 def _consumer(client: ClientSettings, process_id: int) -> Consumer:
     """Reconnecting for each task of each batch would cost more than reading a small batch."""
-    settings: dict[str, Any] = {**_DEFAULTS, **dict(client), "logger": log}
+    settings: dict[str, Any] = {**_DEFAULTS, **library(client), "logger": log}
     try:
         return Consumer(settings)
     except KafkaException as error:

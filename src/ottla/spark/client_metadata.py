@@ -1,5 +1,5 @@
-"""What brokers know of topics, asked through the client library: for connections that need TLS, SASL or any of its
-settings. `ottla.spark.wire_metadata` asks all others."""
+"""What brokers know of topics, asked through the client library: for connections that need any of its settings, such
+as Kerberos. `ottla.spark.wire_metadata` asks all others."""
 
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future
@@ -10,7 +10,7 @@ from uuid import UUID
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from ottla.spark.client_settings import ClientSettings
+from ottla.spark.client_settings import ClientSettings, library
 from ottla.spark.errors import NotReadyError, OptionError, SourceError, UnreachableError, refusal, unreachable
 from ottla.spark.metadata_queries import Described
 from ottla.spark.offsets import EARLIEST, LATEST, Partition
@@ -37,7 +37,7 @@ class ClientMetadata:
         committed = given.get("isolation.level") == "read_committed"
         self._isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         self._within_s = answer_within_s
-        settings = {name: value for name, value in client if not name.startswith(_CONSUMER_ONLY)}
+        settings = library((name, value) for name, value in client if not name.startswith(_CONSUMER_ONLY))
         self._settings: dict[str, Any] = {**_DEFAULTS, **settings}
         self._client: AdminClient | None = None
         self._admin()

@@ -33,7 +33,7 @@ from confluent_kafka import KafkaError, KafkaException
 from pyspark import TaskContext
 
 from ottla.producers import abandon
-from ottla.spark.client_settings import ClientSettings
+from ottla.spark.client_settings import ClientSettings, library
 from ottla.spark.errors import OptionError, SourceError
 from ottla.spark.marks import ANSWER_TIMEOUT_S, Mark, Marks, Write, as_offset
 from ottla.spark.produce import RecordProducer
@@ -205,7 +205,7 @@ class _TaskWriter:
         self._key = (client, name)
         self.marks = Marks(client, name)
         self._group = self.marks.group
-        self.producer = RecordProducer({**DEFAULTS, **dict(client), "transactional.id": name, "logger": log})
+        self.producer = RecordProducer({**DEFAULTS, **library(client), "transactional.id": name, "logger": log})
         self.producer.client.init_transactions(ANSWER_TIMEOUT_S)
 
     def begin(self, task: StreamTask, topic: str | None, place: str, first: Any) -> Mark | None:

@@ -15,7 +15,7 @@ from ottla.spark.errors import DataLossError, SourceError
 from ottla.spark.metadata import TopicMetadata
 from ottla.spark.offsets import OffsetRange
 from ottla.spark.options import ReadOptions
-from ottla.spark.wire import is_plain
+from ottla.spark.wire import is_for_wire
 from ottla.spark.wire_fetch import PartitionFetch
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ def read_range(wanted: OffsetRange, schema: pa.Schema, options: ReadOptions) -> 
     of another topic (only warns and goes on with what there is, if not `fail_on_data_loss`); SourceError if nothing
     arrives for `poll_timeout_ms`, no broker answers for `away_s`, or what arrives is corrupt.
     """
-    if is_plain(options.client):
+    if is_for_wire(options.client):
         yield from _read_by_wire(wanted, schema, options)
     elif not _is_replaced(wanted, options):
         yield from read_through_client(

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from ottla.spark.client_settings import ClientSettings
+from ottla.spark.client_settings import ClientSettings, library
 from ottla.spark.offsets import FlatOffsets
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class GroupProgress:
             return
         try:
             if self._consumer is None:
-                settings: dict[str, Any] = {**DEFAULTS, **dict(self._client), "logger": log}
+                settings: dict[str, Any] = {**DEFAULTS, **library(self._client), "logger": log}
                 self._consumer = Consumer(settings)
             offsets = [TopicPartition(each.topic, each.number, offset) for each, offset in news.items()]
             for outcome in self._consumer.commit(offsets=offsets, asynchronous=False) or ():

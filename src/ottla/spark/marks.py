@@ -7,11 +7,11 @@ holds the number of records, the run of the query, and the write in it. Source: 
 import logging
 import re
 import time
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from ottla.spark.client_settings import ClientSettings
+from ottla.spark.client_settings import ClientSettings, library
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class Marks:
 
     def __init__(self, client: ClientSettings, name: str) -> None:
         """Raises KafkaException if the settings make no sense."""
-        common: dict[str, Any] = {key: value for key, value in client if not key.startswith(_PRODUCER_ONLY)}
+        common = library((key, value) for key, value in client if not key.startswith(_PRODUCER_ONLY))
         self._consumer = Consumer(
             {
                 **common, "group.id": name, "enable.auto.commit": False, "isolation.level": "read_committed",

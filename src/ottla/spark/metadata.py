@@ -13,7 +13,7 @@ from ottla.spark.errors import NotReadyError, OptionError, SourceError, UnknownT
 from ottla.spark.metadata_queries import MetadataQueries
 from ottla.spark.offsets import EARLIEST, LATEST, FlatOffsets, Partition, TopicIds
 from ottla.spark.selection import Assigned, AtTime, Pattern, Position, Selection, Topics
-from ottla.spark.wire import ANSWER_TIMEOUT_S, is_plain
+from ottla.spark.wire import ANSWER_TIMEOUT_S, is_for_wire
 from ottla.spark.wire_metadata import WireMetadata
 
 log = logging.getLogger(__name__)
@@ -195,7 +195,7 @@ def _check_same(given: Collection[Partition], partitions: Collection[Partition],
 
 def metadata_queries(client: ClientSettings, answer_within_s: float = ANSWER_TIMEOUT_S) -> MetadataQueries:
     """Metadata queries, over connections that are made when they are needed and kept. Raises OptionError."""
-    return (WireMetadata if is_plain(client) else ClientMetadata)(client, answer_within_s)
+    return (WireMetadata if is_for_wire(client) else ClientMetadata)(client, answer_within_s)
 
 
 @lru_cache(maxsize=8)

@@ -14,6 +14,8 @@ from ottla.spark.selection import Assigned, AtTime, Pattern, Position, Selection
 
 _MISSING_S: Final = 30.0
 _SELECTING: Final = ("subscribe", "subscribePattern", "assign")
+DELEGATION_TOKENS: Final = "delegationTokens"
+"""Not Spark's: see `ottla.spark.delegation`."""
 IDLE_AFTER_MS: Final = "idleAfterMs"
 CHECKPOINTS: Final = "checkpoints"
 """Not Spark's, and without effect on a read: by these a job's watermark knows an input that may be idle, and where the
@@ -32,6 +34,7 @@ _READ: Final = (
     "maxRecordsPerPartition",
     "failOnDataLoss",
     "includeHeaders",
+    DELEGATION_TOKENS,
     "pushDownFilters",  # not Spark's; see `ottla.spark.reader.NarrowingReader`
     "kafkaConsumer.pollTimeoutMs",
     "fetchOffset.numRetries",
@@ -40,7 +43,7 @@ _READ: Final = (
     CHECKPOINTS,
     "groupIdPrefix",  # without effect: of the consumers of Spark's own source
 )
-_WRITE: Final = ("topic", "includeHeaders", "deliveryGuarantee")
+_WRITE: Final = ("topic", "includeHeaders", "deliveryGuarantee", DELEGATION_TOKENS)
 _GUARANTEES: Final = ("exactly-once", "at-least-once")
 _SPARK_OWN: Final = ("path", "checkpointLocation", "queryName")  # handed to every source and sink by Spark itself
 _CLIENT_PREFIX: Final = "kafka."
@@ -67,6 +70,7 @@ class ReadOptions:
     attempts: int
     retry_pause_s: float
     push_down_filters: bool
+    delegates: bool
 
     @property
     def away_s(self) -> float:
@@ -118,6 +122,7 @@ class ReadOptions:
             attempts=1 + _whole(given, "fetchOffset.numRetries", 3),
             retry_pause_s=_whole(given, "fetchOffset.retryIntervalMs", 10) / 1000,
             push_down_filters=_flag(given, "pushDownFilters", default=False),
+            delegates=_flag(given, DELEGATION_TOKENS, default=False),
         )
 
 
@@ -128,6 +133,7 @@ class WriteOptions:
     client: ClientSettings
     topic: str | None
     exactly_once: bool
+    delegates: bool = False
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool) -> "WriteOptions":
@@ -141,7 +147,8 @@ class WriteOptions:
         client = client_settings(given)
         if exactly_once and "transactional.id" in dict(client):
             raise OptionError("'kafka.transactional.id' cannot be set: each task has its own")
-        return cls(client=client, topic=given.get("topic"), exactly_once=exactly_once)
+        delegates = _flag(given, DELEGATION_TOKENS, default=False)
+        return cls(client=client, topic=given.get("topic"), exactly_once=exactly_once, delegates=delegates)
 
 
 def _lower(options: Mapping[str, str]) -> dict[str, str]:

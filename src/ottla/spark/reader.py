@@ -15,6 +15,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from ottla.spark.client_settings import ClientSettings
+from ottla.spark.delegation import for_tasks, without_login
 from ottla.spark.errors import DataLossError
 from ottla.spark.fetch import patient_metadata, read_range
 from ottla.spark.group_progress import GroupProgress
@@ -30,11 +32,12 @@ _MOST_NAMED: Final = 10
 
 
 class RangePartition(InputPartition):
-    """A range of offsets as one task of Spark."""
+    """A range of offsets as one task of Spark; `login`: the settings with which it logs in, None for the reader's."""
 
-    def __init__(self, wanted: OffsetRange) -> None:
+    def __init__(self, wanted: OffsetRange, login: ClientSettings | None = None) -> None:
         super().__init__(wanted)
         self.wanted = wanted
+        self.login = login
 
 
 class BatchReader(DataSourceReader):
@@ -56,7 +59,11 @@ class BatchReader(DataSourceReader):
             for partition, offset in metadata.at_time(start, self._narrowing.since_ms).items():
                 start[partition] = end[partition] if offset < 0 else max(start[partition], offset)
         cut = Cut(options.min_partitions, options.max_records_per_partition)
-        return _tasks(start, StreamOffset(end, layout.ids, cut)) or _nothing(first)
+        return _tasks(start, StreamOffset(end, layout.ids, cut), options) or _nothing(first)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For tasks."""
+        return {**self.__dict__, "_options": _for_tasks(self._options)}
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._options, self._schema, partition)
@@ -150,7 +157,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         done = StreamOffset.parse(start)
         known = self._known(done, until)
         # none of what is new is to be read yet, but in a checkpoint of Spark's own source
-        return _tasks(known | patient_metadata(self._options).earliest(until.offsets.keys() - known.keys()), until)
+        starts = known | patient_metadata(self._options).earliest(until.offsets.keys() - known.keys())
+        return _tasks(starts, until, self._options)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For tasks, which commit no progress."""
+        return {**self.__dict__, "_options": _for_tasks(self._options), "_progress": None}
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._options, self._schema, partition)
@@ -240,7 +252,7 @@ def _is_same(topic: str, done: StreamOffset, until: StreamOffset) -> bool:
     return topic in done.ids and done.ids[topic] == until.ids.get(topic)
 
 
-def _tasks(start: FlatOffsets, until: StreamOffset) -> list[InputPartition]:
+def _tasks(start: FlatOffsets, until: StreamOffset, options: ReadOptions) -> list[InputPartition]:
     assert until.cut is not None
     ranges = [
         OffsetRange(partition, start[partition], end, until.ids.get(partition.topic))
@@ -248,7 +260,13 @@ def _tasks(start: FlatOffsets, until: StreamOffset) -> list[InputPartition]:
         if start[partition] < end
     ]
     pieces = split(ranges, until.cut.min_partitions, until.cut.max_records_per_partition)
-    return [RangePartition(each) for each in pieces]
+    login = for_tasks(options.client) if options.delegates and pieces else None
+    return [RangePartition(each, login) for each in pieces]
+
+
+def _for_tasks(options: ReadOptions) -> ReadOptions:
+    """The options that Spark sends to executors: without the login of the driver's user, if there are tokens."""
+    return replace(options, client=without_login(options.client)) if options.delegates else options
 
 
 def _nothing(start: FlatOffsets) -> list[InputPartition]:
@@ -259,5 +277,9 @@ def _nothing(start: FlatOffsets) -> list[InputPartition]:
 
 def _read(options: ReadOptions, schema: StructType, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     assert isinstance(partition, RangePartition)
+    if partition.wanted.start >= partition.wanted.end:
+        return iter(())
     arrow_schema: Any = to_arrow_schema(schema, timezone="UTC")
+    if partition.login is not None:
+        options = replace(options, client=partition.login)
     return read_range(partition.wanted, arrow_schema, options)

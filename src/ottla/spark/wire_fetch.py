@@ -23,7 +23,7 @@ from ottla.spark.client_settings import ClientSettings
 from ottla.spark.columns import Aborted
 from ottla.spark.errors import NotReadyError, SourceError, name_of
 from ottla.spark.offsets import Partition
-from ottla.spark.wire import DEFAULT_FETCH_BYTES, cluster_of
+from ottla.spark.wire import DEFAULT_FETCH_BYTES, cluster_of, is_refused, no_answer
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +84,7 @@ class PartitionFetch:
         without a leader or its brokers unreachable. `missing_s`: how long brokers may say that there is no such
         topic before that is believed; not more than `timeout_s`."""
         given = dict(client)
+        self._servers = given.get("bootstrap.servers", "")
         self._cluster = _cluster(client, os.getpid())
         self._partition = partition
         self._topic_id = topic_id or NULL_UUID
@@ -123,6 +124,8 @@ class PartitionFetch:
                     self._send(final=True)
                 answer = self._receive()
             except ClientError as error:
+                if is_refused(error):
+                    raise no_answer(self._servers, str(self._partition), error) from error
                 reason = str(error)
                 self._forget_leader()
                 is_missing = isinstance(error, TopicMissing)

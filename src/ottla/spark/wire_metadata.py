@@ -16,10 +16,10 @@ from ottla.errors import ErrorCode
 from ottla.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.protocol.primitives import NULL_UUID
 from ottla.spark.client_settings import ClientSettings
-from ottla.spark.errors import NotReadyError, SourceError, refusal, unreachable
+from ottla.spark.errors import NotReadyError, SourceError, refusal
 from ottla.spark.metadata_queries import Described
 from ottla.spark.offsets import Partition
-from ottla.spark.wire import cluster_of
+from ottla.spark.wire import cluster_of, is_refused, no_answer
 
 LIST_OFFSETS_VERSION: Final = 6
 NOT_A_REPLICA: Final = -1
@@ -28,7 +28,7 @@ REQUESTS: Final = 2
 
 
 class WireMetadata:
-    """`MetadataQueries` for settings that are plain (see `ottla.spark.wire.is_plain`). For one thread."""
+    """`MetadataQueries` for settings that need no client library (see `ottla.spark.wire.is_for_wire`). For one thread."""
 
     def __init__(self, client: ClientSettings, answer_within_s: float) -> None:
         given = dict(client)
@@ -40,7 +40,7 @@ class WireMetadata:
         try:
             return sorted(self._cluster.names(expected))
         except ClientError as error:
-            raise unreachable(self._servers, "the list of topics", error) from error
+            raise no_answer(self._servers, "the list of topics", error) from error
 
     def describe(self, topics: Collection[str]) -> dict[str, Described]:
         """As `MetadataQueries.describe`."""
@@ -86,6 +86,8 @@ class WireMetadata:
         for address, answer in self._cluster.ask_each(requests, LIST_OFFSETS_VERSION).items():
             asked = by_leader[address]
             if isinstance(answer, ClientError):
+                if is_refused(answer):
+                    raise no_answer(self._servers, "offsets", answer)
                 found |= {
                     partition: NotReadyError(f"partition {partition} at {self._servers}: its leader {answer}")
                     for partition in asked
@@ -107,7 +109,7 @@ class WireMetadata:
             return self._cluster.topics(names) if names else {}
         except ClientError as error:
             some = f"topic '{min(names)}'" if len(names) == 1 else f"{len(names)} topics"
-            raise unreachable(self._servers, some, error) from error
+            raise no_answer(self._servers, some, error) from error
 
     def _refusal(self, partition: Partition, code: int) -> SourceError:
         return refusal(code, f"partition {partition}", self._servers)

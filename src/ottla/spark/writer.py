@@ -9,7 +9,7 @@ import logging
 import os
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import pyarrow as pa
@@ -17,7 +17,8 @@ from confluent_kafka import KafkaException
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from ottla.spark.client_settings import ClientSettings
+from ottla.spark.client_settings import ClientSettings, library
+from ottla.spark.delegation import for_tasks
 from ottla.spark.errors import OptionError, SourceError
 from ottla.spark.exactly_once import current_task, write_once
 from ottla.spark.metadata import TopicMetadata
@@ -42,7 +43,7 @@ class _Writer:
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         _check(options, schema)
-        self._options = options
+        self._options = replace(options, client=for_tasks(options.client)) if options.delegates else options
         self._write_id = uuid.uuid4().hex[:12]
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
@@ -102,6 +103,6 @@ def _write(options: WriteOptions, rows: Iterator[pa.RecordBatch]) -> int:
 def _producer(client: ClientSettings, process_id: int) -> RecordProducer:
     """Kept for the tasks that follow in this process."""
     try:
-        return RecordProducer({**dict(client), "logger": log})
+        return RecordProducer({**library(client), "logger": log})
     except KafkaException as error:
         raise OptionError(f"the client refuses its settings: {error.args[0].str()}") from error

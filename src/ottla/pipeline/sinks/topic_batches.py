@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 
 from ottla.pipeline.context import Outputs
 from ottla.pipeline.sinks.base import SinkError, UncertainBatchError
-from ottla.spark.client_settings import client_settings
+from ottla.spark.client_settings import client_settings, library
 from ottla.spark.errors import SourceError, UnknownTopicError
 from ottla.spark.exactly_once import NAME_PREFIX
 from ottla.spark.metadata import metadata_queries
@@ -46,7 +46,7 @@ def last_batch(topic: str, options: Mapping[str, str], query_id: str, outputs: O
     client = client_settings({name: value for name, value in given.items() if name.startswith("kafka.")})
     settings = {name: value for name, value in client if f"kafka.{name}" != _GROUP}
     try:
-        configuration: dict[str, Any] = {**settings, "logger": log}
+        configuration: dict[str, Any] = {**library(settings.items()), "logger": log}
         admin = AdminClient(configuration)
         found = _marks(admin, topic, query_id)
         if found:
