@@ -92,6 +92,14 @@ _SAFE_PROTOCOLS: Final = frozenset(("TLSv1.2", "TLSv1.3"))
 ENDPOINT: Final = "sasl.oauthbearer.token.endpoint.url"
 
 
+_GROUPS: Final = (
+    ("sasl.username", "sasl.password", "sasl.oauthbearer.", "oauth_cb", TOKEN_LOGIN),
+    ("ssl.key.", "ssl.certificate.", "ssl.keystore."),
+    ("ssl.ca.", "ssl.truststore."),
+)
+"""Beginnings of properties that belong together."""
+
+
 class PropertiesProblem(ValueError):
     """A property that cannot be used; the text names it and the remedy, and quotes no secret."""
 
@@ -158,6 +166,16 @@ def _password_login(module: LoginModule) -> dict[str, str]:
     if module.options.get("tokenauth", "").lower() == "true":
         found[TOKEN_LOGIN] = "true"
     return found
+
+
+def overridden(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Translated properties with others in the place of theirs: a login, a key and a trust are replaced as a whole.
+
+    Else a password of `base` could be sent for the user of `own`, or a store of `base` trusted besides.
+    """
+    replaced = [group for group in _GROUPS if any(name.startswith(group) for name in own)]
+    kept = {name: value for name, value in base.items() if not any(name.startswith(group) for group in replaced)}
+    return {**kept, **own}
 
 
 def is_file(url: str) -> bool:

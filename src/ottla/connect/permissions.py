@@ -15,7 +15,9 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote, urlsplit
 
+from ottla.client.properties import ENDPOINT, is_file
 from ottla.connect.errors import ConfigError
 from ottla.connect.targets import ALLOWED, Targets
 
@@ -78,6 +80,8 @@ class Permissions:
                 )
             if name.endswith(_NAME_FILES):
                 self.check_files([str(value)], prefix + name)
+            if name == ENDPOINT and is_file(str(value)):
+                self.check_files([unquote(urlsplit(str(value)).path)], prefix + name)
 
 
 def refusal(module: str) -> str:

@@ -28,7 +28,7 @@ REQUESTS: Final = 2
 
 
 class WireMetadata:
-    """`MetadataQueries` for settings that need no client library (see `ottla.spark.wire.is_for_wire`). For one thread."""
+    """`MetadataQueries` over connections of our own (see `ottla.spark.wire.is_for_wire`). For one thread."""
 
     def __init__(self, client: ClientSettings, answer_within_s: float) -> None:
         given = dict(client)

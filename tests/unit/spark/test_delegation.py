@@ -1,11 +1,14 @@
 """When the driver renews its delegation token, or asks for another one; where it is kept."""
 
+import os
+import tempfile
+from pathlib import Path
+
 import pytest
 
-from ottla.spark import delegation
 from ottla.spark.client_settings import as_settings
 from ottla.spark.delegation import KeptToken, Next, for_tasks, judged, without_login
-from ottla.spark.errors import OptionError
+from ottla.spark.errors import OptionError, SourceError
 
 TOKEN = KeptToken("id", "pencil", made_ms=0, renewed_ms=0, expires_ms=1_000, max_ms=10_000)
 
@@ -49,8 +52,8 @@ def test_tasks_get_nothing_of_the_drivers_user() -> None:
         for_tasks(as_settings({"bootstrap.servers": "a:1", "security.protocol": "SSL"}))
 
 
-def test_a_directory_that_others_can_read_keeps_no_token(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
-    monkeypatch.setattr(delegation.tempfile, "gettempdir", lambda: str(tmp_path))
-    (delegation.Path(str(tmp_path)) / f"ottla-tokens-{delegation.os.getuid()}").mkdir(mode=0o755)
-    with pytest.raises(delegation.SourceError, match="is open to other users"):
+def test_a_directory_that_others_can_read_keeps_no_token(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    (tmp_path / f"ottla-tokens-{os.getuid()}").mkdir(mode=0o755)
+    with pytest.raises(SourceError, match="is open to other users"):
         for_tasks(as_settings({"bootstrap.servers": "a:1", "security.protocol": "SASL_SSL"}))

@@ -44,8 +44,8 @@ def create_delegation_token(
 ) -> Operation[DelegationToken]:
     """A new token of the caller, or of the user `owner` (`alice`). Raises `RequestRefused`.
 
-    `max_lifetime_ms` -1: the broker's `delegation.token.max.lifetime.ms`. `renewers`: users that may renew it, besides the
-    owner.
+    `max_lifetime_ms` -1: the broker's `delegation.token.max.lifetime.ms`. `renewers`: users that may renew it,
+    besides the owner.
     """
     request = CreateDelegationTokenRequest(
         owner_principal_type="" if owner is None else _USER,

@@ -28,7 +28,7 @@ from ottla.client.addresses import Address, parse_addresses
 from ottla.client.errors import AuthenticationFailed, BrokerRefused, ClientError
 from ottla.client.partition import Partition
 from ottla.client.probing import protocol_of
-from ottla.client.properties import PropertiesProblem, library_settings, translated
+from ottla.client.properties import PropertiesProblem, library_settings, overridden, translated
 from ottla.waiting import tries
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class Connection:
             read = translated(read_properties(file.read_text(encoding="utf-8")))
         except PropertiesProblem as problem:
             raise click.BadParameter(f"{file}: {problem}") from None
-        self.properties = {**read, **self.properties}
+        self.properties = overridden(read, self.properties)
 
     def reach(self) -> None:
         """Connect once to a bootstrap server, and log in there, so that a wrong address or password is reported soon.
@@ -341,7 +341,8 @@ def _keep(context: click.Context, parameter: click.Parameter, value: object) -> 
         connection.add_properties(Path(str(value)))
     elif isinstance(value, tuple):
         try:
-            connection.properties.update(translated(read_properties("\n".join(value))))
+            given = translated(read_properties("\n".join(value)))
+            connection.properties = overridden(connection.properties, given)
         except PropertiesProblem as problem:
             raise click.BadParameter(str(problem)) from None
 

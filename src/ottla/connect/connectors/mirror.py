@@ -9,7 +9,9 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
+from urllib.parse import unquote, urlsplit
 
+from ottla.client.properties import PropertiesProblem, is_file, library_settings
 from ottla.connect.api import (
     ConfigError,
     ConnectError,
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message
     from confluent_kafka.admin import AdminClient
 
+_OF_SOURCE: Final = "source.cluster."
 _WAIT_S: Final = 0.5
 _TIMEOUT_S: Final = 10
 _HEAR_S: Final = 0.2
@@ -68,6 +71,20 @@ class MirrorSettings(Settings):
     source_cluster_sasl_mechanism: str = setting("How this client logs in there.", "")
     source_cluster_sasl_username: str = setting("Its user there.", "")
     source_cluster_sasl_password: SecretStr | None = setting("Its password there.", None)
+    source_cluster_sasl_jaas_config: SecretStr | None = setting("The same as a JAAS line of Java's clients.", None)
+    source_cluster_sasl_oauthbearer_token_endpoint_url: str = setting(
+        "The identity provider there, or a token's file.", ""
+    )
+    source_cluster_ssl_truststore_location: str = setting("Authorities of the other cluster: PEM or PKCS12.", "")
+    source_cluster_ssl_truststore_password: SecretStr | None = setting("The password of that file.", None)
+    source_cluster_ssl_truststore_certificates: str = setting("The authorities as PEM text.", "")
+    source_cluster_ssl_ca_location: str = setting("The authorities as a PEM file, by librdkafka's name.", "")
+    source_cluster_ssl_keystore_location: str = setting("Key and certificate of this client: PEM or PKCS12.", "")
+    source_cluster_ssl_keystore_password: SecretStr | None = setting("The password of that file.", None)
+    source_cluster_ssl_key_password: SecretStr | None = setting("The password of the key.", None)
+    source_cluster_ssl_endpoint_identification_algorithm: str | None = setting(
+        "Empty: names of hosts are not compared with certificates.", None
+    )
     topics: Expressions = setting("Topics, or regular expressions for their names.", importance="high")
     topics_exclude: Expressions = setting(
         "Regular expressions for topics to leave out.",
@@ -91,17 +108,18 @@ class MirrorSettings(Settings):
 
     def client(self) -> dict[str, Any]:
         """For the client library."""
-        settings: dict[str, Any] = {
-            "bootstrap.servers": self.source_cluster_bootstrap_servers,
-            "security.protocol": self.source_cluster_security_protocol,
-            "logger": CLIENT_LOG,
-        }
-        if self.source_cluster_sasl_mechanism:
-            settings["sasl.mechanism"] = self.source_cluster_sasl_mechanism
-            settings["sasl.username"] = self.source_cluster_sasl_username
-            password = self.source_cluster_sasl_password
-            settings["sasl.password"] = password.get_secret_value() if password is not None else ""
-        return settings
+        given: dict[str, Any] = {}
+        for name, field in type(self).model_fields.items():
+            value = getattr(self, name)
+            value = value.get_secret_value() if isinstance(value, SecretStr) else value
+            alias = field.alias or name
+            if alias.startswith(_OF_SOURCE) and (value or (value == "" and field.default is None)):
+                given[alias.removeprefix(_OF_SOURCE)] = value
+        given.pop("alias", None)
+        try:
+            return library_settings({**given, "logger": CLIENT_LOG})
+        except PropertiesProblem as problem:
+            raise ConfigError(f"{_OF_SOURCE}*: {problem}") from None
 
     def mirrored(self, topic: str) -> bool:
         return any(_pattern(each).fullmatch(topic) for each in self.topics) and not any(
@@ -185,6 +203,19 @@ class MirrorSource(Source[MirrorSettings]):
         self._ids: dict[str, str] = {}
         """Ids of topics there: one that is deleted and made again has another."""
         self._copies = CopyIds()
+
+    @classmethod
+    def local_paths(cls, settings: MirrorSettings) -> dict[str, list[str]]:
+        """Stores and tokens of the login at the other cluster."""
+        named = {
+            "ssl.truststore.location": settings.source_cluster_ssl_truststore_location,
+            "ssl.ca.location": settings.source_cluster_ssl_ca_location,
+            "ssl.keystore.location": settings.source_cluster_ssl_keystore_location,
+        }
+        endpoint = settings.source_cluster_sasl_oauthbearer_token_endpoint_url
+        if is_file(endpoint):
+            named["sasl.oauthbearer.token.endpoint.url"] = unquote(urlsplit(endpoint).path)
+        return {f"{_OF_SOURCE}{name}": [path] for name, path in named.items() if path}
 
     @classmethod
     def check(cls, settings: MirrorSettings, context: Context) -> None:

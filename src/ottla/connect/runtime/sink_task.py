@@ -76,6 +76,8 @@ class SinkTask(Task):
         self._topics: set[str] = set()
         self._sink: Sink[Any]
         self._consumer: Consumer
+        self._refused: list[KafkaError] = []
+        """Logins of the consumer that brokers refused."""
         self._dead: DeadLetters | None = None
         self._next: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] = {}
@@ -119,8 +121,10 @@ class SinkTask(Task):
                     topics, asking, shared=shared
                 )
                 self.context.logs.clear()
+                self._refused.clear()
+                liveness = _liveness(self._environment.settings, client)
                 self._consumer = self.context.consumer = self._new_consumer(
-                    _liveness(self._environment.settings, client) | self._place(client) | client,
+                    liveness | self._place(client) | {"error_cb": self._note_refusal} | client,
                     group_of(self.id.connector, config),
                 )
                 ending.callback(self._leave)
@@ -135,6 +139,10 @@ class SinkTask(Task):
                 self._flush()
         except KafkaException as failure:
             raise _translated(failure.args[0]) from None
+
+    def _note_refusal(self, error: KafkaError) -> None:
+        if error.code() == KafkaError._AUTHENTICATION:
+            self._refused.append(error)
 
     def _place(self, client: Mapping[str, Any]) -> dict[str, Any]:
         """The group instance id of this task on any worker: a successor gets its partitions at once after a crash.
@@ -174,6 +182,11 @@ class SinkTask(Task):
         size = min(most, _FIRST_RECORDS)
         while not self.context.stopping:
             messages = self._consumer.consume(size, _WAIT_S)
+            if self._refused:
+                raise ConnectError(
+                    f"the brokers refuse the login of the consumer: {self._refused[0].str()}; is "
+                    "consumer.override.sasl.*, or the worker's sasl.*, right?"
+                )
             lifeline.check(self._consumer)
             self._left.clear()
             batch, seen = self._decoded(messages, chain)

@@ -20,7 +20,11 @@ from ottla.connect.runtime.logs import Logs
 from ottla.connect.runtime.plugins import ConnectorClass, check_paths, connector_class
 from ottla.connect.runtime.positions import Positions
 from ottla.connect.runtime.secrets import Secrets
-from ottla.connect.runtime.worker_settings import WorkerSettings, client_settings
+from ottla.connect.runtime.worker_settings import (
+    WorkerSettings,
+    own_settings,
+    with_overrides,
+)
 from ottla.connect.targets import Targets
 
 CONNECTOR_LOG: Final = "ottla.connect.connector"
@@ -49,11 +53,16 @@ class WorkerEnvironment:
         Raises ConfigError for one that a connector may not set.
         """
         prefix = f"{kind}.override."
-        own = {name.removeprefix(prefix): value for name, value in config.items() if name.startswith(prefix)}
-        self.permissions.check_client(prefix, own)
-        return {**client_settings(self.raw, kind), **own}
+        given = {name.removeprefix(prefix): value for name, value in config.items() if name.startswith(prefix)}
+        self.permissions.check_client(prefix, given)
+        own = own_settings(config, prefix)
+        self.secrets.remember_named(given)
+        kept = {name: given[name] for name in _FOR_TASKS if name in given}
+        return {**with_overrides(self.raw, kind, own), **kept}
 
 
+_FOR_TASKS: Final = ("max.poll.records",)
+"""Settings of Java's clients that tasks carry out themselves."""
 Report = Callable[[TaskId, str, str | None], None]
 """Called with the task, its new state and, if it failed, why: the `trace` of Kafka Connect, here a sentence."""
 

@@ -4,6 +4,13 @@ import difflib
 from collections.abc import Mapping
 from typing import Any, Final
 
+from ottla.client.properties import (
+    TOKEN_LOGIN,
+    PropertiesProblem,
+    library_settings,
+    overridden,
+    translated,
+)
 from ottla.connect.clients.client_log import CLIENT_LOG
 from ottla.connect.errors import ConfigError
 from ottla.connect.settings import Settings, setting
@@ -11,7 +18,10 @@ from ottla.connect.settings import Settings, setting
 _JSON: Final = "org.apache.kafka.connect.json.JsonConverter"
 _SIMPLE_HEADERS: Final = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
 
-_CLIENT: Final = ("bootstrap.servers", "security.protocol", "sasl.", "ssl.", "enable.ssl.", "client.rack", "broker.")
+_CLIENT: Final = (
+    *("bootstrap.servers", "security.protocol", "sasl.", "ssl.", "enable.ssl.", "https.ca.", "client.rack", "broker."),
+    TOKEN_LOGIN,
+)
 """What all clients of the worker share; other settings of theirs come with a prefix: producer., consumer., admin."""
 
 
@@ -190,22 +200,52 @@ def unknown_worker_settings(settings: Mapping[str, str]) -> list[str]:
 
 
 def client_settings(settings: Mapping[str, str], kind: str = "") -> dict[str, Any]:
-    """The settings of a client of the worker: what all share, and what has the prefix `kind.`."""
-    shared: dict[str, Any] = {name: value for name, value in settings.items() if name.startswith(_CLIENT)}
+    """The settings of a client of the worker: what all share, and what has the prefix `kind.`.
+
+    Raises ConfigError for security settings that cannot be used.
+    """
+    return for_library(shared_settings(settings, kind))
+
+
+def for_library(translated_settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration of a client. Raises ConfigError."""
+    try:
+        return library_settings(translated_settings)
+    except PropertiesProblem as problem:
+        raise ConfigError(str(problem)) from None
+
+
+def with_overrides(settings: Mapping[str, str], kind: str, own: Mapping[str, Any]) -> dict[str, Any]:
+    """As `client_settings`, with settings of a connector in the place of the worker's. Raises ConfigError."""
+    return for_library(overridden(shared_settings(settings, kind), own))
+
+
+def own_settings(settings: Mapping[str, str], prefix: str) -> dict[str, str]:
+    """The settings behind a prefix, by the client library's names. Raises ConfigError."""
+    own = {name.removeprefix(prefix): value for name, value in settings.items() if name.startswith(prefix)}
+    try:
+        return translated(own)
+    except PropertiesProblem as problem:
+        raise ConfigError(f"{prefix}{problem}") from None
+
+
+def shared_settings(settings: Mapping[str, str], kind: str = "") -> dict[str, Any]:
+    """As `client_settings`, with key stores and tokens still to be read."""
+    given = {name: value for name, value in settings.items() if name.startswith(_CLIENT)}
+    shared: dict[str, Any] = dict(own_settings(given, ""))
     shared.setdefault("bootstrap.servers", WorkerSettings.model_fields["bootstrap_servers"].default)
     shared["logger"] = CLIENT_LOG
     for name, value in _SOONER.items():
         shared.setdefault(name, value)
     if kind:
-        prefix = f"{kind}."
-        own = {name.removeprefix(prefix): value for name, value in settings.items() if name.startswith(prefix)}
-        shared.update({name: value for name, value in own.items() if name not in _JAVA_ONLY})
+        shared = overridden(shared, own_settings(settings, f"{kind}."))
     return shared
 
 
 def connection_settings(client: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a client that say how brokers are reached, for a client of another kind."""
-    return {name: value for name, value in client.items() if name.startswith((*_CLIENT, "logger", "reconnect."))}
+    wanted = (*_CLIENT, "logger", "reconnect.", "oauth_cb")
+    return {name: value for name, value in client.items() if name.startswith(wanted)}
 
 
 _SOONER: Final[Mapping[str, Any]] = {"reconnect.backoff.ms": 20}
@@ -216,6 +256,3 @@ TRANSACTIONAL: Final[Mapping[str, Any]] = {"enable.sparse.connections": False}
 """For producers with transactions. One that has no connection when it is to look for its coordinator looks again after
 500 ms: this one connects to the brokers by itself, not when it has something to ask.
 """
-_JAVA_ONLY: Final = frozenset(
-    {"key.serializer", "value.serializer", "key.deserializer", "value.deserializer", "max.poll.records", "max.block.ms"}
-)
