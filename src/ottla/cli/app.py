@@ -23,6 +23,7 @@ NOUNS: Final = {
     "txn": "List, describe and abort transactions.",
     "config": "Read and change settings of topics, brokers and groups.",
     "acl": "List access rules, grant and revoke roles, explain decisions.",
+    "user": "List users that log in by SCRAM, set and remove their passwords.",
     "telemetry": "Ask clients for their metrics, and show what they send.",
     "cluster": "Look at the cluster, or start one on this machine.",
     "console": "Show a cluster in the browser.",

@@ -107,6 +107,11 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
+def write_secret(path: Path, content: bytes) -> None:
+    """Replace a file that its owner alone can read."""
+    _write(path, content, _SECRET)
+
+
 def _write(path: Path, content: bytes, mode: int) -> None:
     """Replace a file as a whole: a broker may be about to read it."""
     new = path.with_name(f".{path.name}.new")

@@ -58,3 +58,16 @@ def test_a_name_that_cannot_stand_in_a_certificate_is_refused(tmp_path: Path) ->
     refused = run("--dir", str(tmp_path / "new"), "--host", "żółw")
     assert "a name cannot stand in a certificate" in str(refused.exception)
     assert not (tmp_path / "new").exists()
+
+
+def test_a_broker_with_logins(tmp_path: Path) -> None:
+    done = run("--logins", "--dir", str(tmp_path), "--host", "kafka.example").output
+    server, admin = (tmp_path / name for name in ("server.properties", "admin.properties"))
+    assert f"ottla serve {server}" in done
+    for path in (server, admin):
+        assert path.stat().st_mode & 0o777 == 0o600
+    text = server.read_text()
+    assert "listeners=SASL_SSL://:9093\nadvertised.listeners=SASL_SSL://kafka.example:9093\n" in text
+    (password,) = [line.split("=", 1)[1] for line in admin.read_text().splitlines() if "password" in line]
+    assert f"name=admin,password={password}]" in text
+    assert password not in done

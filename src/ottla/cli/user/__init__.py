@@ -1,0 +1,1 @@
+"""`ottla user`: users that log in by SCRAM."""
