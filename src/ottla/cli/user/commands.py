@@ -38,10 +38,8 @@ def command() -> None:
 @connection_options
 def list_users(connection: Connection, *, as_json: bool) -> None:
     """List the users that have passwords, and their mechanisms."""
-    found: dict[str, Any] = connection.wait(
-        connection.admin().describe_user_scram_credentials(request_timeout=connection.timeout_s),
-        "users cannot be listed",
-    )
+    described: Any = connection.admin().describe_user_scram_credentials(request_timeout=connection.timeout_s)
+    found: dict[str, Any] = connection.wait(described, "users cannot be listed")
     rows: list[Row] = [
         {"user": name, "mechanism": info.mechanism.name.replace("_", "-")}
         for name, each in sorted(found.items())
