@@ -24,7 +24,11 @@ _MECHANISMS: Final = {
 }
 _ITERATIONS: Final = 4096
 _mechanism_option = click.option(
-    "--mechanism", type=click.Choice(tuple(_MECHANISMS)), default="SCRAM-SHA-512", show_default=True
+    "--mechanism",
+    type=click.Choice(tuple(_MECHANISMS)),
+    default="SCRAM-SHA-512",
+    show_default=True,
+    help="The mechanism that the password is for.",
 )
 
 
