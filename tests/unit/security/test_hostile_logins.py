@@ -22,8 +22,8 @@ from ottla.security.sasl import (
     PlainExchange,
     ScramExchange,
     bearer_token,
-    delegation_token_id,
     is_one_of,
+    scram_name,
 )
 
 SIZE: Final = 524_288
@@ -82,7 +82,7 @@ def scram_twice(token: bytes) -> None:
 JUDGES: Final[dict[str, Judge]] = {
     "PLAIN": lambda token: PlainExchange(is_one_of({"alice": "wonderland"})).respond(token),
     "SCRAM": scram_twice,
-    "delegation token": delegation_token_id,
+    "delegation token": scram_name,
     "OAUTHBEARER": bearer_token,
 }
 
