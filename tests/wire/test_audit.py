@@ -1,6 +1,7 @@
 """The audit log of a running broker: what users did and were refused, without a secret."""
 
 import json
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from confluent_kafka.admin import (
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
+from tests.compat.cli.program import OttlaProgram
 from tests.support.eventually import eventually
 from tests.support.guarded_broker import WRITE, allow, client, guarded, make, only, produced, rule
 
@@ -145,3 +147,28 @@ def test_a_topic_that_its_use_creates_is_noted(running: tuple[str, Path]) -> Non
     assert produced(address, "admin", "by-use") is None
     line = eventually(lambda: events(path, event="change", resource="by-use"))[0]
     assert (line["api"], line["outcome"], line["principal"]) == ("METADATA", "succeeded", "User:admin")
+
+
+def test_suggested_rules_allow_what_was_refused(running: tuple[str, Path], tmp_path: Path) -> None:
+    address, _ = running
+    make(address, "asked-for")
+    properties = tmp_path / "admin.properties"
+    properties.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=admin\nsasl.password=admin\n"
+    )
+    ottla = OttlaProgram(address)
+    login = ("--command-config", str(properties))
+    for _ in range(5):  # a client that is refused one right does not ask for the next
+        if produced(address, "bob", "asked-for") is None:
+            break
+        suggestions: list[dict[str, Any]] = eventually(
+            lambda: ottla.json("acl", "suggest", "--from-denials", "1h", "--user", "bob", *login)["suggestions"]
+        )
+        for suggestion in suggestions:
+            assert "asked-for" in suggestion["command"]
+            ottla(*shlex.split(suggestion["command"])[1:], *login)
+    else:
+        raise AssertionError("bob is still refused")
+    nothing = ottla("acl", "suggest", "--from-denials", "1h", "--user", "bob", *login)
+    assert nothing.stdout == ""
+    assert "the present rules allow all that was refused" in nothing.stderr

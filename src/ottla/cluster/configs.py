@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ottla.cluster.commands import SetConfigs
 from ottla.cluster.controller import check_topic_name
 from ottla.cluster.image import CLUSTER_DEFAULT, MetadataImage, ResourceType
-from ottla.config.authorizer import AUTHORIZER_SETTINGS
+from ottla.config.authorizer import AUTHORIZER, AUTHORIZER_SETTINGS
 from ottla.config.broker import BrokerConfig, check_topic_values
 from ottla.config.broker_settings import BROKER_SETTINGS
 from ottla.config.changeable import check_values, problem_with_names
@@ -196,12 +196,12 @@ def _check_broker_values(
     is_default = name == CLUSTER_DEFAULT
     before = image.config(ResourceType.BROKER, name)
     same = [key for key, text in after.items() if before.get(key) == text]
+    guarding = sorted((AUTHORIZER_SETTINGS & after.keys()) - set(same) - {AUTHORIZER})
+    if guarding:  # or the right to change settings would be the right to do everything
+        raise InvalidRequest(f"{guarding[0]} is read when the broker starts: change it in server.properties")
     problem = problem_with_names(after, known, cluster_default=is_default, unchanged=same)
     if problem is not None:
         raise InvalidRequest(problem)
-    guarding = sorted((AUTHORIZER_SETTINGS & after.keys()) - set(same))
-    if guarding:  # or the right to change settings would be the right to do everything
-        raise InvalidRequest(f"{guarding[0]} is read when the broker starts: change it in server.properties")
     hidden: list[str] = []
     try:
         values = static.resolve(after)

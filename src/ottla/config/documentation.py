@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from ottla.config.authorizer import AUTHORIZER_SETTINGS
 from ottla.config.broker_settings import BROKER_SETTINGS
 from ottla.config.group_settings import GROUP_SETTINGS, GroupSetting
 from ottla.config.other_settings import OTHER_SETTINGS
@@ -96,6 +97,7 @@ def configuration_page() -> str:
             (
                 (_name(setting), *_facts(setting)[:2], _is_changeable(setting), setting.doc)
                 for setting in OTHER_SETTINGS.values()
+                if setting.name not in AUTHORIZER_SETTINGS  # acted on: see the introduction
             ),
         ),
     ]

@@ -287,6 +287,14 @@ _QUOTAS: Final = (
 _PLUG_INS_AND_METRICS: Final = (
     other("config.providers", Kind.LIST, "", "Where values come from that name one, such as `${env:HOME}`."),
     other("authorizer.class.name", Kind.STRING, "", "Java class of the authorizer."),
+    other("super.users", Kind.STRING, None, "Principals that may do everything, with semicolons.", internal=True),
+    other(
+        "allow.everyone.if.no.acl.found",
+        Kind.BOOLEAN,
+        None,
+        "Whether everybody may use what no rule mentions.",
+        internal=True,
+    ),
     other(
         "principal.builder.class",
         Kind.CLASS,

@@ -260,6 +260,19 @@ class StandardAuthorizer:
             return Verdict(True, allowed)
         return Verdict(self._allow_if_none and not mentioned, None)
 
+    def applying(
+        self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str
+    ) -> list[AclBinding]:
+        """All bindings that refuse or allow something: what would have to go for another decision."""
+        implying = IMPLYING.get(operation) or (operation, Operation.ALL)
+        return [
+            AclBinding(resource, rule)
+            for resource, rules in self._matching(kind, name)
+            for rule in rules
+            if rule.concerns(principal, host)
+            and rule.operation in ((operation, Operation.ALL) if rule.permission is PermissionType.DENY else implying)
+        ]
+
     def _matching(self, kind: ResourceType, name: str) -> Iterator[tuple[ResourcePattern, tuple[AccessRule, ...]]]:
         for literal in (name, WILDCARD) if name != WILDCARD else (WILDCARD,):
             rules = self._literal.get((kind, literal))

@@ -1,5 +1,6 @@
 """`ottla acl`: roles are granted, listed, explained and revoked, on Ottla and on genuine Kafka."""
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -57,6 +58,35 @@ def test_a_role_comes_and_goes(ottla: OttlaProgram) -> None:
     assert "0 rules removed" in ottla("acl", "revoke", "producer", "alice", "--topic", "orders").stderr
 
 
+def test_a_single_rule_comes_and_goes(ottla: OttlaProgram) -> None:
+    deny = ("deny", "bob", "write", "topic", "pay", "--prefix", "--host", "10.0.0.1")
+    assert "1 rule would be added" in ottla("acl", "add", *deny, "--dry-run").stderr
+    assert "1 rule added" in ottla("acl", "add", *deny).stderr
+    assert "0 rules added" in ottla("acl", "add", *deny).stderr
+    ottla("acl", "add", "allow", "bob", "all", "topic", "*")
+    asked = ("acl", "why", "bob", "write", "topic", "payments", "--host", "10.0.0.1", "--json")
+    assert json.loads(ottla(*asked, code=1).stdout)["changes"] == [
+        "To allow it: ottla acl remove deny User:bob write topic --prefix --host 10.0.0.1 pay"
+    ]
+    assert "may write topic payments: by the rule" in ottla("acl", "why", "bob", "write", "topic", "payments").stdout
+    assert "1 rule removed" in ottla("acl", "remove", *deny).stderr
+    assert "1 rule removed" in ottla("acl", "remove", "allow", "bob", "all", "topic", "*").stderr
+    assert "0 rules removed" in ottla("acl", "remove", *deny).stderr
+
+
+def test_super_users_are_read_from_the_settings(ottla: OttlaProgram, request: pytest.FixtureRequest) -> None:
+    asked = ("acl", "why", "ANONYMOUS", "alter", "cluster")
+    if "genuine" in request.node.name:
+        hidden = ottla(*asked, code=1)
+        assert "these brokers do not show super.users" in hidden.stderr
+    else:
+        assert "User:ANONYMOUS may alter cluster kafka-cluster: it is a super user" in ottla(*asked).stdout
+
+
+def test_without_an_audit_log_there_is_nothing_to_suggest_from(ottla: OttlaProgram) -> None:
+    assert "the brokers keep no audit log" in ottla("acl", "suggest", "--from-denials", "1h", code=1).stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -65,6 +95,8 @@ def test_a_role_comes_and_goes(ottla: OttlaProgram) -> None:
         (("grant", "admin", "alice", "--topic", "x"), "leave --topic"),
         (("grant", "producer", "alice", "--topic", "x", "--group", "y"), "leave --group out"),
         (("why", "alice", "read", "topic"), "name the topic"),
+        (("add", "allow", "alice", "create-tokens", "topic", "x"), "there is no operation create-tokens on a topic"),
+        (("suggest", "--from-denials", "1h", "--offline"), "--offline needs --audit-log"),
         (("why", "alice", "create-tokens", "topic", "x"), "there is no operation create-tokens on a topic"),
     ],
 )
