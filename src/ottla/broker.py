@@ -345,7 +345,14 @@ class Broker:
         from ottla.metadata.acls import Acls
         from ottla.security.acls import StandardAuthorizer
 
-        authorizer = StandardAuthorizer(settings.super_users, allow_if_none=settings.allow_if_none)
+        if settings.own is None:
+            authorizer = StandardAuthorizer(settings.super_users, allow_if_none=settings.allow_if_none)
+        else:
+            from ottla.metadata.own_authorizer import open_own_authorizer
+
+            now = self._platform.clock.monotonic
+            authorizer, thread = await open_own_authorizer(self.config, settings, now)
+            stack.push_async_callback(asyncio.get_running_loop().run_in_executor, None, thread.close)
         acls = Acls(metadata.store, authorizer, shared=self.config.zookeeper_connect is not None)
         stack.push_async_callback(acls.close)
         await acls.open()

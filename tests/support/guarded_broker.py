@@ -1,6 +1,6 @@
 """A broker with an authorizer and users, and what tests ask of it as one of them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,9 +30,9 @@ EVERY = AclBindingFilter(
 
 
 @contextmanager
-def guarded(**more: str) -> Iterator[tuple[OttlaProcess, str]]:
+def guarded(environment: Mapping[str, str] | None = None, **more: str) -> Iterator[tuple[OttlaProcess, str]]:
     """A broker with users, of whom admin may do everything, and the address where they log in."""
-    broker = OttlaProcess()
+    broker = OttlaProcess(environment=environment)
     address = f"127.0.0.1:{free_port()}"
     logins = " ".join(f'user_{user}="{user}"' for user in USERS)
     broker.properties.update(

@@ -1,6 +1,7 @@
 """A broker with an authorizer: the rights of users, rules that change while it runs, kills, other people's clients."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -8,6 +9,7 @@ from confluent_kafka.admin import AdminClient, ResourcePatternType, ResourceType
 from kafka.admin import ACL, ACLFilter, ACLOperation, ACLPermissionType, KafkaAdminClient, ResourcePattern
 from kafka.admin import ACLResourcePatternType as PatternType
 from kafka.admin import ResourceType as Kind
+from tests.support.authorizers import install
 from tests.support.eventually import eventually
 from tests.support.guarded_broker import (
     ALL,
@@ -205,3 +207,23 @@ def test_without_an_authorizer_rules_are_refused_in_kafkas_words() -> None:
 def test_a_super_user_that_is_none_stops_the_start() -> None:
     with pytest.raises(Exception, match=r"super\.users: 'admin' is no principal"), guarded(**{"super.users": "admin"}):
         pass
+
+
+def test_an_authorizer_of_the_operators_decides_after_the_rules(tmp_path: Path) -> None:
+    environment = {"PYTHONPATH": str(install(tmp_path))}
+    settings = {"authorizer.class.name": "payroll", "payroll.network": "10.99."}
+    with guarded(environment, **settings) as (broker, address):
+        make(address, "payroll.may", "orders")
+        allow(address, rule("alice", WRITE, "payroll.may"), rule("alice", WRITE, "orders"))
+        assert produced(address, "alice", "orders") is None
+        assert produced(address, "bob", "orders") is not None
+        refused = produced(address, "alice", "payroll.may")
+        assert refused is not None
+        assert refused.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+        assert produced(address, "admin", "payroll.may") is None
+        many = [f"m{number}" for number in range(30)]
+        make(address, *many)
+        allow(address, *(rule("alice", DESCRIBE, name) for name in many))
+        seen = AdminClient(client(address, "alice")).list_topics(timeout=10).topics
+        assert set(seen) == {*many, "orders"}
+        assert "ERROR" not in broker.log_text()

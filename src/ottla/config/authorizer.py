@@ -1,4 +1,4 @@
-"""PURE. The settings of access control: the authorizer, its super users, and what holds for resources without rules."""
+"""The settings of access control: the authorizer, its super users, and what holds for resources without rules."""
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -23,6 +23,10 @@ STANDARD: Final = frozenset(
 """The classes of Kafka that select Ottla's authorizer, which keeps rules and decides as they do."""
 
 
+AUTHORIZER_GROUP: Final = "ottla.authorizers"
+"""The entry points of authorizers that are not Kafka's."""
+
+
 class AuthorizerSettings(NamedTuple):
     """How requests are authorized."""
 
@@ -30,14 +34,24 @@ class AuthorizerSettings(NamedTuple):
     """Principals such as `User:admin`."""
     allow_if_none: bool
     """May everybody use a resource that no rule mentions?"""
+    own: str | None = None
+    """The entry point of an authorizer of the operator's, which is asked after the rules."""
+
+
+def is_installed(name: str) -> bool:
+    """Whether there is an authorizer of this name among the entry points."""
+    from importlib.metadata import entry_points  # slow to import, and seldom needed
+
+    return bool(name) and any(point.name == name for point in entry_points(group=AUTHORIZER_GROUP))
 
 
 def authorizer_settings(config: "BrokerConfig") -> AuthorizerSettings | None:
     """The settings of the authorizer; None if there is none. Raises `InvalidConfig`."""
     name = config.given.get(AUTHORIZER, "").strip()
-    if name not in STANDARD:  # another one is refused at the start, unless --allow-insecure is given
+    own = None if name in STANDARD else name
+    if own is not None and not is_installed(own):  # refused at the start, unless --allow-insecure is given
         return None
-    return AuthorizerSettings(_super_users(config.given), _allow_if_none(config.given))
+    return AuthorizerSettings(_super_users(config.given), _allow_if_none(config.given), own)
 
 
 def check_authorizer_settings(given: "Mapping[str, str]") -> None:

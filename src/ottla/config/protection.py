@@ -7,7 +7,7 @@ and so is a change at runtime, unless `--allow-insecure` is given.
 import re
 from typing import Final
 
-from ottla.config.authorizer import ALLOW_IF_NONE, AUTHORIZER, STANDARD, SUPER_USERS
+from ottla.config.authorizer import ALLOW_IF_NONE, AUTHORIZER, STANDARD, SUPER_USERS, is_installed
 from ottla.config.broker_tls_settings import TLS
 from ottla.config.sasl import SASL_SETTINGS, is_served
 
@@ -26,8 +26,9 @@ PROTECTING_NAMES: Final = {
     "delegation.token.master.key": _TOKENS,
 }
 UNPROTECTED: Final = (
-    "Ottla has TLS, SASL with GSSAPI, PLAIN, SCRAM and OAUTHBEARER, and Kafka's own authorizer. Remove these "
-    "settings, or start with --allow-insecure: what they ask for is then not protected"
+    "Ottla has TLS, SASL with GSSAPI, PLAIN, SCRAM and OAUTHBEARER, Kafka's own authorizer, and others that are "
+    "installed as entry points ottla.authorizers. Remove these settings, or start with --allow-insecure: what they ask "
+    "for is then not protected"
 )
 """What to do about settings that ask for protection."""
 
@@ -55,7 +56,9 @@ def asked_protection(name: str, text: str) -> str | None:
         by_mechanism = _MECHANISM.fullmatch(name)
         name = name if by_mechanism is None else by_mechanism.group(1)
     value = text.strip().lower()
-    if name in (SUPER_USERS, ALLOW_IF_NONE) or (name == AUTHORIZER and text.strip() in STANDARD):
+    if name in (SUPER_USERS, ALLOW_IF_NONE) or (
+        name == AUTHORIZER and (text.strip() in STANDARD or is_installed(text.strip()))
+    ):
         return None
     found = PROTECTING_NAMES.get(name) or next(
         (reason for prefix, reason in _FAMILIES if name.startswith(prefix)), None

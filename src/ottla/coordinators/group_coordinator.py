@@ -173,23 +173,36 @@ class GroupCoordinator(Coordinator[GroupEvent, "GroupRecord"]):
             raise ApiError(ErrorCode.INVALID_GROUP_ID, "a group's id cannot be empty")
         return await self.submit(event.group_id, event)
 
-    def consumer_heartbeat(self, event: ConsumerHeartbeat) -> "asyncio.Future[ConsumerBeat]":
-        """The reply to a member of a consumer group (KIP-848) that joins, lives or leaves; the request is valid."""
+    def consumer_heartbeat(
+        self, event: ConsumerHeartbeat, may_describe: Callable[[str], bool] | None = None
+    ) -> "asyncio.Future[ConsumerBeat]":
+        """The reply to a member of a consumer group (KIP-848) that joins, lives or leaves; the request is valid.
+
+        `may_describe` decides, in a thread, about the topics that match the group's expressions, where this heartbeat
+        has them looked up. As in Kafka the rights of that member count, and the topics are those of all members with
+        the expression, until they are looked up again.
+        """
         reply: asyncio.Future[ConsumerBeat] = self.submit(event.group_id, event)
+        resolve = partial(self._resolve_for, event.group_id, may_describe)
         if reply.done():
-            self._resolve_for(event.group_id, reply)
+            resolve(reply)
         else:
-            reply.add_done_callback(partial(self._resolve_for, event.group_id))
+            reply.add_done_callback(resolve)
         return reply
 
-    def _resolve_for(self, group_id: GroupId, reply: "asyncio.Future[ConsumerBeat]") -> None:
+    def _resolve_for(
+        self, group_id: GroupId, may_describe: Callable[[str], bool] | None, reply: "asyncio.Future[ConsumerBeat]"
+    ) -> None:
         if not reply.cancelled() and reply.exception() is None and reply.result().resolve:
-            self._tasks.spawn(self._resolve(group_id, reply.result().resolve), f"expressions of group {group_id}")
+            work = self._resolve(group_id, reply.result().resolve, may_describe)
+            self._tasks.spawn(work, f"expressions of group {group_id}")
 
-    async def _resolve(self, group_id: GroupId, regexes: Sequence[str]) -> None:
+    async def _resolve(
+        self, group_id: GroupId, regexes: Sequence[str], may_describe: Callable[[str], bool] | None
+    ) -> None:
         """Resolve a group's regular expressions to topics; if that fails, the group requests it again later."""
         topics = self._topics
-        found = await matching_topics(regexes, topics.names())
+        found = await matching_topics(regexes, topics.names(), may_describe)
         try:
             await self.submit(group_id, RegexesResolved(group_id, found, topics.version))
         except OttlaError as error:

@@ -33,18 +33,28 @@ def matcher(regex: str) -> Callable[[str], object]:
     return match
 
 
-async def matching_topics(regexes: Iterable[str], names: Collection[TopicName]) -> dict[str, frozenset[TopicName]]:
-    """The topics whose whole name matches, for each of the expressions; an expression that is bad matches none."""
-    return await asyncio.to_thread(_match_all, tuple(regexes), names)
+async def matching_topics(
+    regexes: Iterable[str], names: Collection[TopicName], may_describe: Callable[[str], bool] | None = None
+) -> dict[str, frozenset[TopicName]]:
+    """The topics whose whole name matches, for each of the expressions; an expression that is bad matches none.
+
+    `may_describe` is asked in the thread, for each topic that matches: those it does not allow are left out.
+    """
+    return await asyncio.to_thread(_match_all, tuple(regexes), names, may_describe)
 
 
-def _match_all(regexes: tuple[str, ...], names: Collection[TopicName]) -> dict[str, frozenset[TopicName]]:
+def _match_all(
+    regexes: tuple[str, ...], names: Collection[TopicName], may_describe: Callable[[str], bool] | None
+) -> dict[str, frozenset[TopicName]]:
     found: dict[str, frozenset[TopicName]] = {}
     for regex in regexes:
         compiled = _compile(regex)
         matches = None if isinstance(compiled, str) else compiled.fullmatch
         found[regex] = frozenset() if matches is None else frozenset(name for name in names if matches(name))
-    return found
+    if may_describe is None:
+        return found
+    allowed = {name for name in frozenset().union(*found.values()) if may_describe(name)}
+    return {regex: topics & allowed for regex, topics in found.items()}
 
 
 @lru_cache(KEPT_PATTERNS)

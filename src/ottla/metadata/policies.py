@@ -16,6 +16,7 @@ from ottla.cluster.controller import NewTopic
 from ottla.cluster.image import MetadataImage, ResourceType
 from ottla.config.broker import BrokerConfig
 from ottla.errors import ApiError, ErrorCode, InvalidConfig, OttlaError
+from ottla.metadata.plug_ins import made
 from ottla.policies import ANSWERED_WITHIN_S, ConfigRequest, PolicyViolation, ResourceKind, TopicRequest
 
 log = logging.getLogger(__name__)
@@ -242,30 +243,8 @@ async def open_policies(config: BrokerConfig) -> Policies:
 async def _open(setting: str, name: str | None, config: BrokerConfig) -> PolicyThread[Any] | None:
     if not name:
         return None
-    thread: PolicyThread[Any] = PolicyThread(setting, name, _made(setting, name))
+    thread: PolicyThread[Any] = PolicyThread(
+        setting, name, made(setting, name, GROUP, "policy", ("configure", "validate", "close"))
+    )
     await thread.configure(dict(config.given))
     return thread
-
-
-def _made(setting: str, name: str) -> object:
-    from importlib.metadata import entry_points  # slow to import, and seldom needed
-
-    installed = {point.name: point for point in entry_points(group=GROUP)}
-    if name not in installed:
-        known = f"installed are {', '.join(sorted(installed))}" if installed else "none is installed"
-        raise InvalidConfig(
-            f"{setting}: there is no policy {name} among the entry points {GROUP}; {known}. A policy is a Python class "
-            "that a package declares there; its name may be that of the Java class it replaces"
-        )
-    try:
-        policy: object = installed[name].load()()
-    except Exception as error:
-        raise InvalidConfig(
-            f"{setting}: the policy {name} ({installed[name].value}) cannot be made: {error!r}"
-        ) from error
-    missing = [method for method in ("configure", "validate", "close") if not callable(getattr(policy, method, None))]
-    if missing:
-        raise InvalidConfig(
-            f"{setting}: the policy {name} ({installed[name].value}) has no method {' and no '.join(missing)}"
-        )
-    return policy

@@ -170,6 +170,9 @@ class Verdict(NamedTuple):
 class StandardAuthorizer:
     """All rules of a cluster, and decisions by them. Rules change on the loop's thread; any thread may decide."""
 
+    answers_slowly = False
+    """Whether decisions are to be asked for in threads where there may be many."""
+
     def __init__(self, super_users: frozenset[str] = frozenset(), *, allow_if_none: bool = False) -> None:
         """`super_users`: principals that may do everything. `allow_if_none`: allow what no rule mentions."""
         self._super_users = super_users
@@ -226,7 +229,11 @@ class StandardAuthorizer:
 
     # -- decisions ---------------------------------------------------------------------------------------------------
 
-    def allows(self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str) -> bool:
+    def is_super_user(self, principal: str) -> bool:
+        """Whether a principal may do everything."""
+        return principal in self._super_users
+
+    def allows_by_rules(self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str) -> bool:
         """Whether a principal, such as `User:alice`, on a host may do something with a resource."""
         asked = (principal, host, operation, kind, name)
         decisions = self._decisions  # replaced when rules change: what another thread decides by old ones is not kept
@@ -238,6 +245,9 @@ class StandardAuthorizer:
             if len(name) <= LONGEST_KEPT:
                 decisions[asked] = known
         return known
+
+    allows = allows_by_rules
+    """The decision that counts; a subclass may decide otherwise than by rules."""
 
     def verdict(self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str) -> Verdict:
         """The decision of `allows`, and what makes it."""
@@ -290,7 +300,7 @@ class StandardAuthorizer:
 
         As Kafka's `Authorizer.authorizeByResourceType`: an allowing pattern counts unless a denying one covers it.
         """
-        if self.allows(principal, host, operation, kind, "hardcode"):
+        if self.allows_by_rules(principal, host, operation, kind, "hardcode"):
             return True
         allowed: list[ResourcePattern] = []
         denied: set[ResourcePattern] = set()

@@ -5,9 +5,10 @@ the errors of authorization are compared; what a request that is allowed is answ
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, NamedTuple
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from confluent_kafka.admin import (
@@ -29,6 +30,7 @@ from tests.support.stories import batch
 
 from ottla.errors import ErrorCode
 from ottla.protocol.api import ApiKey, request_class
+from ottla.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla.protocol.messages.describe_groups import DescribeGroupsRequest
 from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.messages.metadata import MetadataRequest
@@ -171,16 +173,22 @@ class Guarded(NamedTuple):
         request = filled(request_class(asked.api_key), asked.version, self.topic_id)
         if getattr(request, "group_id", None):
             request.group_id = group_of(asked)
-        with RawConnection(self.outside, timeout_s=20) as connection:
-            handshake = connection.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
-            assert handshake.error_code == 0
-            login = connection.ask(SaslAuthenticateRequest(auth_bytes=f"\0{user}\0{user}".encode()), 2)
-            assert login.error_code == 0, login
+        with self.logged_in(user) as connection:
             try:
                 answer = connection.ask(request, asked.version)
             except ClosedError:
                 return {"closed"}
         return {code.name for code in errors_in(answer) & REFUSED}
+
+    @contextmanager
+    def logged_in(self, user: str) -> Iterator[RawConnection]:
+        """A connection of a user."""
+        with RawConnection(self.outside, timeout_s=20) as connection:
+            handshake = connection.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+            assert handshake.error_code == 0
+            login = connection.ask(SaslAuthenticateRequest(auth_bytes=f"\0{user}\0{user}".encode()), 2)
+            assert login.error_code == 0, login
+            yield connection
 
 
 def group_of(asked: Asked) -> str:
@@ -317,3 +325,38 @@ def test_refusals_are_those_of_kafka(pair: tuple[Guarded, Guarded], request_: As
     answers = {user: (genuine.refusals(request_, user), ottla.refusals(request_, user)) for user in users()}
     different = {user: both for user, both in answers.items() if both[0] != both[1]}
     assert not different, "genuine Kafka's refusals, and Ottla's"
+
+
+def assigned_by(connection: RawConnection, group: str) -> set[UUID]:
+    """The topics of which a member gets partitions that subscribes to everything that begins as the topic does."""
+    member: dict[str, Any] = {"group_id": group, "member_id": "m"}
+    joining = {"rebalance_timeout_ms": 30_000, "subscribed_topic_regex": f"{TOPIC}.*", "topic_partitions": []}
+    answer = connection.ask(ConsumerGroupHeartbeatRequest(**member, **joining, member_epoch=0), 1)
+    assert answer.error_code == 0, answer
+
+    def beat() -> Any:
+        nonlocal answer
+        answer = connection.ask(ConsumerGroupHeartbeatRequest(**member, member_epoch=answer.member_epoch), 1)
+        assert answer.error_code == 0, answer
+        return answer.assignment and answer.assignment.topic_partitions
+
+    found = {topic.topic_id for topic in eventually(beat, timeout_s=20, interval_s=0.2)}
+    connection.ask(ConsumerGroupHeartbeatRequest(**member, member_epoch=-1), 1)
+    return found
+
+
+def until_two_are_assigned(connection: RawConnection) -> None:
+    """Wait until the coordinator knows the topic that was made last."""
+    group = f"{NAMES['GROUP']}-all"
+    eventually(lambda: len(assigned_by(connection, f"{group}-{uuid4()}")) == 2)
+
+
+def test_an_expression_stands_for_no_topic_that_the_member_may_not_describe(pair: tuple[Guarded, Guarded]) -> None:
+    for broker in pair:
+        hidden = f"{TOPIC}-hidden"
+        admin = AdminClient({"bootstrap.servers": broker.inside})
+        admin.create_topics([NewTopic(hidden, 1, 1)])[hidden].result(30)
+        with RawConnection(broker.inside) as connection:
+            until_two_are_assigned(connection)
+        with broker.logged_in("everybody") as connection:
+            assert assigned_by(connection, f"{NAMES['GROUP']}-some") == {broker.topic_id}

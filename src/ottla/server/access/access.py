@@ -96,6 +96,8 @@ class Access(NamedTuple):
 
 MANY = 500
 """Topics, whose guard would hold the loop up for longer than a slice."""
+FEW = 4
+"""Topics, whose guard asks a slow authorizer in a thread."""
 ASK_FOR_ALL = frozenset(
     {ApiKey.METADATA, ApiKey.DESCRIBE_TOPIC_PARTITIONS, ApiKey.LIST_GROUPS, ApiKey.LIST_TRANSACTIONS}
 )
@@ -160,9 +162,11 @@ def guarded(
 def _is_dear(access: Access, request: Any, context: "RequestContext") -> bool:
     """Whether the guard may have thousands of decisions to make, which would hold the loop up."""
     if context.api_key is ApiKey.PRODUCE:
-        return len(request.topic_data) > MANY
+        return len(request.topic_data) > (FEW if access.authorizer.answers_slowly else MANY)
     if context.api_key in FEW_DECISIONS:
         return False
+    if access.authorizer.answers_slowly:
+        return True
     return context.is_large or (context.api_key in ASK_FOR_ALL and len(access.metadata.image.topics) > MANY)
 
 

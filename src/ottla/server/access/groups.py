@@ -361,7 +361,9 @@ def delete_groups(access: Access, request: DeleteGroupsRequest, context: "Reques
 
 
 def subscribing(access: Access, request: Any, context: "RequestContext") -> Verdict:
-    """READ on the group, and DESCRIBE on each topic that the member names."""
+    """READ on the group, and DESCRIBE on each topic that the member names. The handler asks for those that match its
+    regular expression."""
+    context.access = access
     if not access.may_group(Operation.READ, request.group_id):
         return refusal(context, GROUP_REFUSED)
     if all(access.may_topic(Operation.DESCRIBE, name) for name in request.subscribed_topic_names or ()):

@@ -4,6 +4,7 @@ Errors that are visible in the request itself are refused here, in Kafka's words
 Other than in Kafka, the interval until the next heartbeat is shorter than the setting while partitions move (ADR 10).
 """
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ottla.errors import ApiError, ErrorCode, InvalidRequest
@@ -23,6 +24,7 @@ from ottla.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
+from ottla.security.authorization import ResourceType
 from ottla.server.context import Deferred, RequestContext, when_done
 
 if TYPE_CHECKING:
@@ -65,7 +67,8 @@ def handle(
             topic_regex=request.subscribed_topic_regex,
             assignor=request.server_assignor,
             owned=None if request.topic_partitions is None else _owned(request.topic_partitions),
-        )
+        ),
+        None if context.access is None else partial(context.access.sees, ResourceType.TOPIC),
     )
     return when_done(reply, _response)
 
