@@ -30,7 +30,7 @@ EVERY = AclBindingFilter(
 
 
 @contextmanager
-def guarded(environment: Mapping[str, str] | None = None, **more: str) -> Iterator[tuple[OttlaProcess, str]]:
+def guarded(environment: Mapping[str, str] | None = None, /, **more: str) -> Iterator[tuple[OttlaProcess, str]]:
     """A broker with users, of whom admin may do everything, and the address where they log in."""
     broker = OttlaProcess(environment=environment)
     address = f"127.0.0.1:{free_port()}"

@@ -58,13 +58,13 @@ class AuthorizerThread:
         asked = self._ask(lambda: self._authorizer.authorize(action), ANSWERED_WITHIN_S)
         if not asked.done.is_set():
             self._hangs = True
-            self._report(f"has not answered within {ANSWERED_WITHIN_S:g} s; what is asked is refused until it does")
+            self._report(f"has not answered within {ANSWERED_WITHIN_S:g} s; until it does, everything is refused")
             return None
         if asked.raised is not None:
-            self._report("failed; what it was asked is refused", asked.raised)
+            self._report("failed", asked.raised)
             return None
         if not isinstance(asked.result, bool):
-            self._report(f"has answered {asked.result!r}, neither True nor False; what it was asked is refused")
+            self._report(f"has answered {asked.result!r}, neither True nor False")
             return None
         return asked.result
 
@@ -85,7 +85,7 @@ class AuthorizerThread:
     def _report(self, problem: str, raised: BaseException | None = None) -> None:
         if self._now() - self._reported_at >= REPORT_EVERY_S:
             self._reported_at = self._now()
-            log.error("%s %s", self._described, problem, exc_info=raised)
+            log.error("a decision is refused: %s %s", self._described, problem, exc_info=raised)
 
     def _run(self) -> None:
         while (asked := self._calls.get()) is not None:

@@ -330,7 +330,11 @@ def test_refusals_are_those_of_kafka(pair: tuple[Guarded, Guarded], request_: As
 def assigned_by(connection: RawConnection, group: str) -> set[UUID]:
     """The topics of which a member gets partitions that subscribes to everything that begins as the topic does."""
     member: dict[str, Any] = {"group_id": group, "member_id": "m"}
-    joining = {"rebalance_timeout_ms": 30_000, "subscribed_topic_regex": f"{TOPIC}.*", "topic_partitions": []}
+    joining: dict[str, Any] = {
+        "rebalance_timeout_ms": 30_000,
+        "subscribed_topic_regex": f"{TOPIC}.*",
+        "topic_partitions": [],
+    }
     answer = connection.ask(ConsumerGroupHeartbeatRequest(**member, **joining, member_epoch=0), 1)
     assert answer.error_code == 0, answer
 

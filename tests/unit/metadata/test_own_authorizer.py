@@ -113,7 +113,8 @@ def test_whatever_is_no_answer_refuses_and_is_reported(
 ) -> None:
     authorizer, _ = asking(decide)
     assert not any(allows(authorizer) for _ in range(3))
-    assert [record.message.partition(" (")[0] for record in caplog.records] == ["the authorizer deciding"]
+    reported = "a decision is refused: the authorizer deciding"
+    assert [record.message.partition(" (")[0] for record in caplog.records] == [reported]
 
 
 def test_one_that_hangs_refuses_and_nothing_waits_again(caplog: pytest.LogCaptureFixture) -> None:
