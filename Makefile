@@ -9,7 +9,7 @@ WORKERS ?= 4
 PROGRAMS := java javac gcc Python.h mvn kcat postgres mariadbd prometheus chromium krb5kdc kinit
 # The versions of all dependencies that this source is tested with.
 LOCK := requirements/constraints.txt
-NATIVE_SOURCES := src/ottla/records/_native.c src/ottla/connect/converters/_json.c \
+NATIVE_SOURCES := src/ottla/records/_native.c src/ottla/spark/_columns.c src/ottla/connect/converters/_json.c \
     src/ottla/connect/connectors/relational/_copy.c
 NATIVE := $(NATIVE_SOURCES:.c=.abi3.so)
 # Installs Ottla with $(EXTRAS) and the versions of the lock: by uv, in a third of the time of pip, or by pip where uv

@@ -14,6 +14,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 SOURCES = (
     HERE / "src/ottla/records/_native.c",
+    HERE / "src/ottla/spark/_columns.c",
     HERE / "src/ottla/connect/converters/_json.c",
     HERE / "src/ottla/connect/connectors/relational/_copy.c",
 )

@@ -33,6 +33,7 @@ IN_SDIST: Final = (
     "CHANGELOG.md",
     "LICENSE",
     "src/ottla/records/_native.c",
+    "src/ottla/spark/_columns.c",
     "hatch_build.py",
 )
 

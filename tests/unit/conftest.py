@@ -30,6 +30,7 @@ _THOROUGH: Final = (
     "replication/decisions/test_in_sync.py",
     "replication/test_rejoin.py",
     "server/test_replies.py",
+    "spark/test_decoding.py",
     "support/test_client_ends.py",
     "support/test_distribution.py",
     "support/test_java_sources.py",

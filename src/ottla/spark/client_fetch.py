@@ -15,8 +15,8 @@ from typing import Any, Final
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from ottla.spark.chunk import LATEST_MILLIS
 from ottla.spark.client_settings import ClientSettings, library
-from ottla.spark.columns import LATEST_MILLIS
 from ottla.spark.errors import OptionError, SourceError
 from ottla.spark.offsets import OffsetRange, Partition
 

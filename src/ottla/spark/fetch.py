@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from ottla.client.cluster import TopicGone
 from ottla.errors import OttlaError
+from ottla.spark.chunk import chunks
 from ottla.spark.client_fetch import nothing_came, read_through_client
-from ottla.spark.columns import Visible, as_record_batches, chunks, collect
+from ottla.spark.columns import Visible, as_record_batches, collect
 from ottla.spark.errors import DataLossError, SourceError
 from ottla.spark.metadata import TopicMetadata
 from ottla.spark.offsets import OffsetRange

@@ -10,7 +10,8 @@ from ottla.errors import CorruptMessage
 from ottla.records.batch import Compression, iter_batches
 from ottla.records.control import ControlType, EndTransaction, encode_end_transaction
 from ottla.records.record import Record, decode_records, encode_batch
-from ottla.spark.columns import Aborted, Visible, as_record_batches, chunks, collect
+from ottla.spark.chunk import chunks
+from ottla.spark.columns import Aborted, Visible, as_record_batches, collect
 from ottla.spark.schema import read_schema
 
 SCHEMA = to_arrow_schema(read_schema(include_headers=True), timezone="UTC")
