@@ -39,7 +39,9 @@ class Family:
         self._own = psutil.Process()
         self._over = threading.Event()
         self.worker_rss_bytes = 0
-        """The most that one Python worker has had at a time, while watched."""
+        self.worker_pss_bytes = 0
+        """The most that one Python worker has had at a time, while watched. In the proportional size, pages that it
+        shares with the process it was forked from count in part."""
 
     def cpu_seconds(self) -> float:
         """User and system time so far, also of those that have ended."""
@@ -70,7 +72,13 @@ class Family:
         """Note how much memory the workers have now."""
         for process in self.workers():
             with suppress(psutil.Error):
-                self.worker_rss_bytes = max(self.worker_rss_bytes, process.memory_info().rss)
+                found = process.memory_full_info()
+                self.worker_rss_bytes = max(self.worker_rss_bytes, found.rss)
+                self.worker_pss_bytes = max(self.worker_pss_bytes, found.pss)
+
+    def memory(self) -> dict[str, float]:
+        """The figures of the workers' memory, in MB."""
+        return {"worker_rss_mb": self.worker_rss_bytes / 1e6, "worker_pss_mb": self.worker_pss_bytes / 1e6}
 
     def workers(self) -> Iterator[psutil.Process]:
         """The Python processes below this one.
@@ -118,7 +126,7 @@ def read(bootstrap: str, topic: str, records: int, sinks: list[str], rounds: int
             pairs = list(zip(found["ottla"], found["kafka"], strict=True))
             result[f"{sink}_ratio"] = statistics.median(kafka / ottla for (ottla, _), (kafka, _) in pairs)
             result[f"{sink}_cpu_ratio"] = statistics.median(ottla / kafka for (_, ottla), (_, kafka) in pairs)
-    return {**result, "worker_rss_mb": family.worker_rss_bytes / 1e6}
+    return {**result, **family.memory()}
 
 
 def pass_through(

@@ -54,8 +54,7 @@ class InTurn:
         pairs = list(zip(found[names[0]], found[names[1]], strict=True))
         result["ratio"] = statistics.median(second / first for (first, _), (second, _) in pairs)
         result["cpu_ratio"] = statistics.median(first / second for (_, first), (_, second) in pairs)
-        result["worker_rss_mb"] = self._family.worker_rss_bytes / 1e6
-        return result
+        return {**result, **self._family.memory()}
 
 
 def write(spark: SparkSession, bootstrap: str, records: int, size: int, in_turn: InTurn) -> dict[str, float]:

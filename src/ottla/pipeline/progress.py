@@ -120,13 +120,14 @@ class FlowProgress:
     _recent: deque[_Batch] = field(default_factory=deque)
     _first_began: float | None = None
     _records_before: int = 0
+    _batches_before: int = 0
     _written_at: float = 0.0
     _is_news: bool = False
 
     def go_on_from(self, before: Figures | None) -> None:
         """Count on from the last figures of an earlier start of the run, if there are any."""
         if before is not None:
-            self._records_before = before.records
+            self._records_before, self._batches_before = before.records, before.batches
             for name in (
                 "records",
                 "batches",
@@ -144,6 +145,11 @@ class FlowProgress:
     def records_here(self) -> int:
         """Records that this process has read."""
         return self.figures.records - self._records_before
+
+    @property
+    def batches_here(self) -> int:
+        """Micro-batches with records that this process has done."""
+        return self.figures.batches - self._batches_before
 
     def on_batch(self, event: Mapping[str, Any], now: float) -> None:
         """Take in the progress event of a micro-batch, as Spark's JSON has it."""

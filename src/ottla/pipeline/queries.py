@@ -35,6 +35,9 @@ Loaded = DataFrame | Checked | Versions
 DEAD_LETTERS: Final = ".dead-letters"
 """Ends the name of the query that writes what a view rejects."""
 _DEAD_LETTERS_TRIGGER: Final = "1 second"
+_FOLLOWING_TRIGGER: Final = "1 second"
+_WATERMARK: Final = "EventTimeWatermark"
+"""The node of Spark's plans that defines one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +60,23 @@ class Planned:
         """Whether late rows are written anywhere."""
         return self.late is not None or self.corrections is not None
 
+    @property
+    def may_follow(self) -> bool:
+        """Whether it may read what is still being written: its rows do not depend on where micro-batches end.
+
+        With a watermark they do: a row that is late in small micro-batches is not late in one large one.
+        """
+        plan = getattr(self.rows, "_jdf", None)  # out of reach on Spark Connect
+        return plan is not None and _WATERMARK not in plan.queryExecution().analyzed().toString()
+
     def topics(self, context: RunContext) -> set[str]:
         """The topics that it writes in this run."""
         late = set() if self.late is None else {context.renamed(self.late.name)}
         return late | ({self.sink.name} if isinstance(self.sink, Topic) else set())
+
+    def following(self) -> "Planned":
+        """The same query, which does not end by itself."""
+        return replace(self, trigger=_FOLLOWING_TRIGGER)
 
     def start(self, context: RunContext, checkpoint: Path) -> "StreamingQuery":
         """Begin, or go on from the checkpoint. Raises PipelineError, or Spark's errors."""
@@ -141,19 +157,7 @@ def stages(planned: Iterable[Planned], context: RunContext) -> list[list[Planned
     Flows that write topics for each other in a circle are one group, the last.
     """
     queries = list(planned)
-    writers: dict[str, list[str]] = {}
-    renamed = context.renamed
-    for query in queries:
-        if isinstance(query.sink, Topic):
-            writers.setdefault(query.sink.name, []).append(query.name)
-    graph = {
-        query.name: {
-            writer for each in query.sources for name in map(renamed, each.topics) for writer in writers.get(name, ())
-        }
-        - {query.name}
-        for query in queries
-    }
-    order = TopologicalSorter(graph)
+    order = TopologicalSorter(upstream(queries, context))
     left = {query.name: query for query in queries}
     found: list[list[Planned]] = []
     try:
@@ -165,6 +169,23 @@ def stages(planned: Iterable[Planned], context: RunContext) -> list[list[Planned
         found.append([left.pop(name) for name in sorted(ready, key=list(left).index)])
         order.done(*ready)
     return found
+
+
+def upstream(planned: Iterable[Planned], context: RunContext) -> dict[str, set[str]]:
+    """For each query, by name, those others that write topics that it reads."""
+    queries = list(planned)
+    writers: dict[str, list[str]] = {}
+    renamed = context.renamed
+    for query in queries:
+        if isinstance(query.sink, Topic):
+            writers.setdefault(query.sink.name, []).append(query.name)
+    return {
+        query.name: {
+            writer for each in query.sources for name in map(renamed, each.topics) for writer in writers.get(name, ())
+        }
+        - {query.name}
+        for query in queries
+    }
 
 
 def run_stage(stage: Iterable[Planned], context: RunContext, checkpoint: Callable[[str], Path]) -> None:

@@ -25,12 +25,13 @@ from ottla.pipeline.errors import PipelineError
 from ottla.pipeline.job import ISOLATE, Flow, Job
 from ottla.pipeline.late_rows import LateRowsThread
 from ottla.pipeline.progress import latest
-from ottla.pipeline.queries import Planned, follower, plan, stages
+from ottla.pipeline.queries import DEAD_LETTERS, Planned, follower, plan, stages, upstream
 from ottla.pipeline.restore import Restoration
 from ottla.pipeline.run_store import FAILED, LEFT_OUT, STOPPED, FlowRecord, RunDirectory, RunRecord, run_directory
 from ottla.pipeline.savepoint import Manifest
 from ottla.pipeline.stopping import StopRequest
 from ottla.pipeline.supervised import RESTARTS, Supervised
+from ottla.pipeline.turns import Turns
 from ottla.pipeline.watch import Screen, Watch, note_down
 from ottla.pipeline.windows import watermark_ahead_ms
 
@@ -183,7 +184,6 @@ class _Start:
         self._make(brokers, {topic for each in planned for topic in each.topics(context)})
         self._name_deleting(brokers)
         self._check_corrected(brokers)
-        groups = stages(planned, context) if request.once else [planned]
         late = LateRowsThread(
             {
                 each.name: follower(job, each, context, checkpoints / each.name, checkpoints / f"{each.name}.late.json")
@@ -204,7 +204,20 @@ class _Start:
             isolates=isolates,
             windows_until_ms=request.windows_until_ms,
         )
-        return watch.until_done([[each.name for each in group] for group in groups])
+        return watch.until_done(self._turns(planned, context))
+
+    def _turns(self, planned: Sequence[Planned], context: RunContext) -> Turns:
+        """When each query starts: all at once, or stage by stage where they end by themselves."""
+        if not self.request.once:
+            return Turns([[each.name for each in planned]])
+        following = [each.name for each in planned if each.may_follow]
+        return Turns(
+            [[each.name for each in stage] for stage in stages(planned, context)],
+            upstream(planned, context),
+            # the rows of windows that are closed at the end come last
+            following if self.request.windows_until_ms is None else (),
+            [each.name for each in planned if each.name.endswith(DEAD_LETTERS)],
+        )
 
     def _context(self, engine: session.Engine) -> RunContext:
         return RunContext(

@@ -60,6 +60,8 @@ class Supervised:
     """Whether it has ended by itself, with all that was there to read."""
     awaits_turn: bool = False
     """Whether it begins when others have ended, which write what it reads; a request for it is for its turn then."""
+    is_following: bool = False
+    """Whether it runs before its turn, behind those that write what it reads, and so does not end by itself."""
     error: str | None = None
     next_try_at: float = 0.0
     _pause_s: float = _FIRST_PAUSE_S
@@ -80,7 +82,8 @@ class Supervised:
     def start(self) -> Change:
         """Start it, for the first time or again."""
         try:
-            self.query = self.planned.start(self.context, self.checkpoint)
+            planned = self.planned.following() if self.is_following else self.planned
+            self.query = planned.start(self.context, self.checkpoint)
         except PipelineError as problem:
             return self._failed(str(problem), str(problem))
         except (PySparkException, Py4JJavaError) as error:
@@ -89,6 +92,18 @@ class Supervised:
             return self._failed(failures.explain_python(error), f"{type(error).__name__}: {error}")
         self.state, self.has_finished = RUNNING, False
         return Change.STARTED
+
+    def has_shown(self, batches: int) -> bool:
+        """Whether it has had so many micro-batches with records, or nothing more is to be expected of it."""
+        return self.progress.batches_here >= batches or self.state not in (RUNNING, WAITING)
+
+    def take_turn(self) -> None:
+        """From now on it ends once it has read everything; if it followed, the next looks start it anew for that."""
+        self.awaits_turn = False
+        if self.is_following:
+            self.is_following = False
+            if self.state in (RUNNING, WAITING) and self._request is not Request.STOP:
+                self.request(Request.RESTART)
 
     def request(self, request: Request) -> None:
         """Have the next looks start it, or stop it between two micro-batches; a later request replaces this one."""

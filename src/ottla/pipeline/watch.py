@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # comes without types
@@ -29,6 +30,7 @@ from ottla.pipeline.progress import Figures
 from ottla.pipeline.run_store import FAILED, RUNNING, WAITING, RunDirectory, RunRecord
 from ottla.pipeline.stopping import StopRequest
 from ottla.pipeline.supervised import Change, Supervised, stop_all
+from ottla.pipeline.turns import After, Turns
 from ottla.pipeline.windows import close_windows
 
 if TYPE_CHECKING:
@@ -81,24 +83,25 @@ class Watch:
     _ended_runs: set[str] = field(default_factory=set)
     _asked_at: float = 0.0
 
-    def until_done(self, groups: Sequence[Sequence[str]]) -> bool:
-        """Start group after group of queries, each when the one before has ended, and watch them.
+    def until_done(self, turns: Turns) -> bool:
+        """Start stage after stage of queries, each when the one before has ended, and watch them.
 
         Returns True when the last one has ended, False after a request to stop. Raises PipelineError when Spark is
         gone, and when one has failed for good: at the end of the others, or once they have finished their micro-batches
         where flows are not isolated.
         """
         requests = FlowRequests(self.directory, by_name := {each.name: each for each in self.queries})
-        for name in (name for group in groups[1:] for name in group):
+        for name in (name for stage in turns.stages[1:] for name in stage):
             by_name[name].awaits_turn = True
         self.late.start()
         with self._telling_if_spark_is_gone(), self._listening():
-            for group in groups:
-                for name in group:
-                    by_name[name].awaits_turn = False
+            for number, stage in enumerate(turns.stages):
+                for name in stage:
+                    by_name[name].take_turn()
                 # a flow that was stopped before its turn stays so
-                members = [by_name[name] for name in group if by_name[name].state == RUNNING]
-                if not self._run(members, requests) or not self._run(self._to_close(members), requests):
+                members = [by_name[name] for name in stage if by_name[name].state in (RUNNING, WAITING)]
+                behind = turns.behind(number)
+                if not self._run(members, requests, behind) or not self._run(self._to_close(members), requests):
                     return False
             self._take_last_events()
         failed = [f"{each.name} failed: {each.error}" for each in self.queries if each.state == FAILED]
@@ -106,20 +109,44 @@ class Watch:
             raise PipelineError("; ".join(failed))
         return True
 
-    def _run(self, group: Sequence[Supervised], requests: FlowRequests) -> bool:
-        """Start queries and watch them to their end; False after a request to stop the run."""
-        for each in group:
-            if not self.stop.times and not each.is_active():
-                self._note(each, each.start())
-        while any(each.state in (RUNNING, WAITING) for each in group):
+    def _run(
+        self,
+        stage: Sequence[Supervised],
+        requests: FlowRequests,
+        behind: Mapping[str, After] = MappingProxyType({}),
+    ) -> bool:
+        """Start queries and watch them to their end; False after a request to stop the run.
+
+        Those in `behind` start later, members of the stage or not, when what is named there has come.
+        """
+        for each in stage:
+            if each.name not in behind and each.state != WAITING and not each.is_active():
+                self._start(each)
+        pending = dict(behind)
+        while any(each.state in (RUNNING, WAITING) for each in stage):
             if self.stop.times:
                 self._finish()
                 return False
             requests.take()
             self._look()
+            self._start_behind(pending)
             requests.confirm()
             time.sleep(_LOOK_EVERY_S)
         return True
+
+    def _start(self, query: Supervised) -> None:
+        if not self.stop.times:
+            self._note(query, query.start())
+
+    def _start_behind(self, pending: dict[str, After]) -> None:
+        by_name = {each.name: each for each in self.queries}
+        for name, after in list(pending.items()):
+            if all(by_name[each].has_shown(after.batches) for each in after.queries):
+                del pending[name]
+                query = by_name[name]
+                query.is_following, query.awaits_turn = query.awaits_turn, False
+                if query.state == RUNNING and query.query is None:
+                    self._start(query)
 
     def _to_close(self, group: Sequence[Supervised]) -> list[Supervised]:
         """Those whose windows are to be closed by one more micro-batch.

@@ -21,7 +21,7 @@ CHECKPOINTS: Final = "checkpoints"
 """Not Spark's, and without effect on a read: by these a job's watermark knows an input that may be idle, and where the
 checkpoints of the run are (`ottla.pipeline.rows.idle`)."""
 _ENDING: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
-_STREAMING: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_STREAMING: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "firstOffsetsPerTrigger")
 _READ: Final = (
     *_SELECTING,
     "startingOffsets",
@@ -59,6 +59,7 @@ class ReadOptions:
     starting: Position
     ending: Position
     max_offsets_per_trigger: int | None
+    first_offsets_per_trigger: int | None
     min_offsets_per_trigger: int | None
     max_trigger_delay_s: float
     min_partitions: int
@@ -103,6 +104,7 @@ class ReadOptions:
         if reads_nothing(ending, as_start=False):
             raise OptionError("'endingOffsets' cannot be the earliest offset (-2): it would read nothing")
         most, least = _positive(given, "maxOffsetsPerTrigger"), _positive(given, "minOffsetsPerTrigger")
+        beginning = _positive(given, "firstOffsetsPerTrigger")
         if most is not None and least is not None and least > most:
             raise OptionError(f"'minOffsetsPerTrigger' ({least}) is above 'maxOffsetsPerTrigger' ({most})")
         return cls(
@@ -111,6 +113,7 @@ class ReadOptions:
             starting=starting,
             ending=ending,
             max_offsets_per_trigger=most,
+            first_offsets_per_trigger=beginning,
             min_offsets_per_trigger=least,
             max_trigger_delay_s=_duration_s(given, "maxTriggerDelay", "15m"),
             min_partitions=_positive(given, "minPartitions") or 0,

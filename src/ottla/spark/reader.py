@@ -29,6 +29,9 @@ from ottla.spark.stream_offset import Cut, StreamJson, StreamOffset
 log = logging.getLogger(__name__)
 
 _MOST_NAMED: Final = 10
+_GROWTH: Final = 4
+"""By so much a micro-batch may be larger than the one before it, with `firstOffsetsPerTrigger`."""
+_STEPS_OF_GROWTH: Final = 20
 
 
 class RangePartition(InputPartition):
@@ -98,6 +101,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: StreamOffset | None = None
         self._seen: StreamOffset | None = None
         self._last_batch_at = -math.inf
+        self._batches = 0
         self._progress = None if options.group_id is None else GroupProgress(options.client)
 
     def initialOffset(self) -> StreamJson:
@@ -128,13 +132,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         there = {partition: latest.offsets[partition] for partition in known}
         if not added and self._waits_for_more(known, there):
             return start
-        max_rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        max_rows = self._most_rows(limit.max_rows if isinstance(limit, ReadMaxRows) else None)
         # The start of what is new has to stand in the checkpoint before it is read: it may be another the next time.
         end = admit(known, there, max_rows) | added
         if end == done.offsets and not done.replaced(latest.ids):
             return start  # with any other setting, too, there is nothing to read
         self._last_batch_at = time.monotonic()
+        self._batches += 1
         return StreamOffset(end, latest.ids, self._cut).as_json()
+
+    def _most_rows(self, most: int | None) -> int | None:
+        """The limit of the next micro-batch: those after a start are small, so that first results come soon."""
+        first = self._options.first_offsets_per_trigger
+        if first is None:
+            return most
+        grown: int = first * _GROWTH ** min(self._batches, _STEPS_OF_GROWTH)
+        return grown if most is None else min(grown, most)
 
     def _waits_for_more(self, begin: FlatOffsets, latest: FlatOffsets) -> bool:
         """Whether there is less than `minOffsetsPerTrigger`, and `maxTriggerDelay` is not over."""

@@ -207,3 +207,55 @@ def test_a_flow_whose_turn_is_yet_to_come_is_started_in_its_turn(request_: Reque
     flow.request(request_)
     assert (flow.look(), flow.state, flow.is_done()) == (Change.STARTED, RUNNING, True)
     assert flow.look() is Change.NONE
+
+
+class Following(SimpleNamespace):
+    """A planned query that notes how it was started."""
+
+    def following(self) -> "Following":
+        return Following(**{**vars(self), "how": "follows"})
+
+    def start(self, *_: object) -> Any:
+        self.started.append(self.how)
+        return Query(IDLE)
+
+
+def following(started: list[str]) -> Supervised:
+    planned: Any = Following(name="copies", how="to its end", started=started)
+    nothing: Any = None
+    flow = Supervised(planned, nothing, Path("/checkpoint"))
+    flow.awaits_turn, flow.is_following = False, True
+    assert flow.start() is Change.STARTED
+    return flow
+
+
+def test_a_flow_that_followed_is_started_anew_between_two_micro_batches_when_its_turn_comes() -> None:
+    started: list[str] = []
+    flow = following(started)
+    first: Any = flow.query
+    first.status = BUSY
+    flow.take_turn()
+    assert (flow.look(), started) == (Change.NONE, ["follows"])
+    first.status = IDLE
+    assert (flow.look(), flow.look(), started) == (Change.STARTED, Change.NONE, ["follows", "to its end"])
+    assert not first.isActive
+
+
+def test_a_flow_that_is_to_stop_does_not_begin_anew_in_its_turn() -> None:
+    started: list[str] = []
+    flow = following(started)
+    flow.request(Request.STOP)
+    flow.take_turn()
+    assert (flow.look(), flow.state, started) == (Change.ENDED, STOPPED, ["follows"])
+
+
+def test_a_flow_has_something_to_show_after_a_micro_batch_with_records_or_at_its_end() -> None:
+    flow = running(query := Query(IDLE))
+    flow.progress.on_batch({"numInputRows": 0}, 1.0)
+    assert not flow.has_shown(1)
+    flow.progress.on_batch({"numInputRows": 5}, 2.0)
+    assert (flow.has_shown(1), flow.has_shown(2)) == (True, False)
+    ended = running(query)
+    query.isActive = False
+    ended.look()
+    assert ended.has_shown(2)

@@ -4,7 +4,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import StructType
 
 from ottla.spark import fetch, reader
@@ -108,3 +108,14 @@ def test_a_batch_of_a_checkpoint_of_sparks_own_source_keeps_its_new_partitions(b
     brokers.logs[B] = (0, 5)
     tasks = stream().partitions({"t": {"0": 10}}, {"t": {"0": 10, "1": 4}})
     assert [each.wanted.end for each in tasks if isinstance(each, RangePartition)] == [4]
+
+
+def test_micro_batches_are_small_after_a_start_and_grow_up_to_the_limit(brokers: FakeMetadata) -> None:
+    brokers.logs = {A: (0, 1_000)}
+    reader, start, ends = stream(firstOffsetsPerTrigger="10"), read_up_to({A: 0}), []
+    for _ in range(4):
+        start = reader.latestOffset(start, ReadMaxRows(100))
+        ends.append(start["t"]["0"])
+    assert ends == [10, 50, 150, 250]
+    again = stream(firstOffsetsPerTrigger="10")
+    assert again.latestOffset(start, ReadAllAvailable())["t"]["0"] == 260

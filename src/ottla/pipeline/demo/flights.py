@@ -47,7 +47,7 @@ LATE_FROM_MINUTES = 15  # as the US Department of Transportation counts
 ALERT_FROM_MINUTES = 180
 WATERMARK_DELAY = "30 days"  # how late a flight may arrive in the log and still meet its weather
 STRAGGLERS = "400 days"  # and still be counted: when a year is replayed, a micro-batch spans months of it
-ROWS_PER_BATCH = 80_000
+FIRST_BATCH, ROWS_PER_BATCH = 4_000, 80_000  # small at first, so that results come soon
 PLOT, FIGURES = "delays.svg", "delays.json"
 
 job = Job("flights", on_failure="stop")
@@ -63,18 +63,20 @@ history_path = job.param("history", default="flights-history")
 # -- views: records become rows --------------------------------------------------------------------
 
 
-@job.view(records=topic(f"{prefix}flights", maxOffsetsPerTrigger=ROWS_PER_BATCH))
+@job.view(records=topic(f"{prefix}flights", firstOffsetsPerTrigger=FIRST_BATCH, maxOffsetsPerTrigger=ROWS_PER_BATCH))
 def flights(records: DataFrame) -> Checked:
     """Every flight that makes sense. The others go to the dead letters, with the reason."""
     return from_json(records, FLIGHT).check("has a carrier", F.col("carrier").isNotNull())
 
 
-@job.view(records=topic(f"{prefix}weather", maxOffsetsPerTrigger=ROWS_PER_BATCH))
+@job.view(records=topic(f"{prefix}weather", firstOffsetsPerTrigger=FIRST_BATCH, maxOffsetsPerTrigger=ROWS_PER_BATCH))
 def weather(records: DataFrame) -> Checked:
     return from_json(records, WEATHER)
 
 
-@job.view(records=topic(f"{prefix}flights-enriched", maxOffsetsPerTrigger=ROWS_PER_BATCH))
+@job.view(
+    records=topic(f"{prefix}flights-enriched", firstOffsetsPerTrigger=FIRST_BATCH, maxOffsetsPerTrigger=ROWS_PER_BATCH)
+)
 def enriched_flights(records: DataFrame) -> DataFrame:
     return from_json(records, ENRICHED).rows  # this job's own writing: nothing in it is rejected
 
