@@ -28,6 +28,7 @@ NOUNS: Final = {
     "cluster": "Look at the cluster, or start one on this machine.",
     "console": "Show a cluster in the browser.",
     "cert": "Make certificates for development.",
+    "doctor": "Check a cluster, and the machine of a broker.",
     "zookeeper": "Run a ZooKeeper server for development.",
     "pipeline": "Run jobs on Spark; look after them, replay and test them.",
     "connect": "Run connectors: databases in, databases out.",

@@ -49,7 +49,7 @@ class FloodGate(logging.Filter):
         super().__init__()
         self._now = monotonic
         self._kinds: dict[tuple[str, int], list[float]] = {}
-        """Of each kind: when its period began, and how many lines came in it."""
+        """By kind: when its period began, and how many lines came in it."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the line passes."""
