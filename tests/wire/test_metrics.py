@@ -77,12 +77,11 @@ def test_records_bytes_requests_and_lag_are_what_was_done(measured: Measured) ->
     assert len(consumer.consume(40, timeout=20)) == 40
     consumer.commit(offsets=[TopicPartition("a", 0, 40)], asynchronous=False)
     consumer.close()
-    eventually(
-        lambda: (
-            measured.scrape().get(("kafka_consumergroup_lag", f"consumergroup={HOSTILE}", "partition=0", "topic=a"))
-            == 10
-        )
-    )
+    long = Consumer({"bootstrap.servers": measured.broker.bootstrap, "group.id": "long" * 5_000})
+    long.commit(offsets=[TopicPartition("a", 0, 40)], asynchronous=False)
+    long.close()
+    lag = ("kafka_consumergroup_lag", f"consumergroup={HOSTILE}", "partition=0", "topic=a")
+    eventually(lambda: measured.scrape().get(lag) == 10)
     after = measured.scrape()
     topics = "kafka_server_brokertopicmetrics"
     assert after[f"{topics}_messagesin_total", "topic=a"] == 100
@@ -103,6 +102,8 @@ def test_records_bytes_requests_and_lag_are_what_was_done(measured: Measured) ->
     assert after["kafka_controller_kafkacontroller_activecontrollercount",] == 1
     assert after["kafka_controller_kafkacontroller_offlinepartitionscount",] == 0
     assert not any("kafka_fake" in key[0] for key in after)
+    assert max(len(label) for key in after for label in key) < 300
+    assert after["ottla_metrics_left_out", "what=groups"] == 1
 
 
 def test_series_of_topics_are_bounded_and_sums_do_not_fall(measured: Measured) -> None:

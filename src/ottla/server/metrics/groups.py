@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 SHARE: Final = "share"
 PER_STEP: Final = 64
+LONGEST_NAME: Final = 255
+"""Characters; groups with longer names are left out, since each of their series would repeat up to 32 KB."""
 MOST_SERIES: Final = 50_000
 """Committed offsets that are shown; groups beyond are left out. A client with the right to commit can add to them."""
 
@@ -30,7 +32,8 @@ async def gather_groups(services: "Services", limits: "Limits", to: "Measurement
     with_offsets = [each for each in listings if each.group_type != SHARE]
     shown = 0
     committed = to.of(catalog.COMMITTED)
-    for listing in with_offsets[: limits.groups]:
+    named = [each for each in with_offsets if len(each.group_id) <= LONGEST_NAME]
+    for listing in named[: limits.groups]:
         if len(committed.samples) > MOST_SERIES:
             break
         shown += 1
