@@ -1,11 +1,14 @@
 """What `metrics.listeners` serves of a real broker: numbers that agree with what was done, and health."""
 
 import json
+import subprocess
+import sys
 import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -147,6 +150,21 @@ def test_the_debug_page_is_for_this_machine_and_no_web_page(measured: Measured) 
     assert page["slowest_requests"]
     assert page["threads"]
     assert measured.get("/debug", Host="rebound.example")[0] == 403
+
+
+def test_top_shows_a_broker_at_work(measured: Measured) -> None:
+    ottla = Path(sys.executable).with_name("ottla")
+    arguments = ["top", f"http://127.0.0.1:{measured.port}", "--once", "--every", "0.1"]
+    done = subprocess.run([ottla, *arguments, "--json"], capture_output=True, text=True, timeout=60, check=True)
+    found = json.loads(done.stdout)
+    assert found["requests"] >= 0
+    assert any(each["topic"] == "b" for each in found["topics"])
+    assert "requests/s" in subprocess.run([ottla, *arguments], capture_output=True, text=True, check=True).stdout
+    nobody = subprocess.run(
+        [ottla, "top", f"http://127.0.0.1:{free_port()}", "--once"], capture_output=True, text=True, check=False
+    )
+    assert nobody.returncode == 1
+    assert "start it with metrics.listeners" in nobody.stderr
 
 
 def test_scrapes_delay_nobody(measured: Measured) -> None:

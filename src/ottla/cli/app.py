@@ -29,6 +29,7 @@ NOUNS: Final = {
     "console": "Show a cluster in the browser.",
     "cert": "Make certificates for development.",
     "doctor": "Check a cluster, and the machine of a broker.",
+    "top": "Watch a broker at work.",
     "zookeeper": "Run a ZooKeeper server for development.",
     "pipeline": "Run jobs on Spark; look after them, replay and test them.",
     "connect": "Run connectors: databases in, databases out.",

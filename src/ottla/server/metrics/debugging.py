@@ -9,17 +9,21 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from ottla.replication.throughput import Throughput
     from ottla.server.context import Services
     from ottla.server.metrics.gathering import Meters
 
 MOST_TASKS: Final = 200
 MOST_CLIENTS: Final = 50
+MOST_TOPICS: Final = 100
 FRAMES: Final = 6
 
 
 def debug_page(services: "Services", meters: "Meters") -> dict[str, Any]:
     """Tasks, memory, slow requests and the busiest clients, for JSON. On the loop's thread; bounded."""
     tasks = list(asyncio.all_tasks())
+    total = services.replicas.throughput.total()
+    by_topic = sorted(services.replicas.throughput, key=lambda each: each[1].produced_bytes, reverse=True)
     busiest = sorted(meters.requests.by_client.items(), key=lambda each: each[1].busy_s, reverse=True)
     return {
         "memory": {
@@ -29,6 +33,11 @@ def debug_page(services: "Services", meters: "Meters") -> dict[str, Any]:
             "fetch_sessions": len(services.fetch_sessions),
             "python_objects_by_generation": gc.get_count(),
         },
+        "time": services.clock.monotonic(),
+        "requests": sum(api.total.count for api in meters.requests.by_api.values()),
+        "event_loop_delay_seconds": meters.loop_delay.durations.quantiles(services.clock.monotonic(), (0.5, 0.99)),
+        "throughput": _throughput(total),
+        "topics": {topic: _throughput(counts) for topic, counts in by_topic[:MOST_TOPICS]},
         "connections": services.listeners.connection_counts(),
         "slowest_requests": [
             {
@@ -61,6 +70,14 @@ def debug_page(services: "Services", meters: "Meters") -> dict[str, Any]:
                 for task in tasks[:MOST_TASKS]
             ],
         },
+    }
+
+
+def _throughput(counts: "Throughput") -> dict[str, int]:
+    return {
+        "produced_records": counts.produced_records,
+        "produced_bytes": counts.produced_bytes,
+        "fetched_bytes": counts.fetched_bytes,
     }
 
 
