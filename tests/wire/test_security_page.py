@@ -2,7 +2,10 @@
 
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,7 @@ from tests.support.probe import free_port
 from tools.docs.markdown import ROOT, blocks
 
 from ottla.cli.app import run
+from ottla.connect.rest.client import Access, RestError, ask, basic
 
 PASSWORD, OTHER = "of-the-administrator", "of-the-shop"
 
@@ -138,14 +142,103 @@ def test_a_user_may_do_what_rules_allow_and_no_more(broker: Hardened, tmp_path: 
     assert outcomes["salaries"] is not None
 
 
+@pytest.mark.soak
+def test_a_worker_keeps_its_secrets(broker: Hardened, tmp_path: Path) -> None:
+    """A worker that logs in, with a connector whose target repeats its token in a refusal."""
+    token, rest_password = "token-of-a-webhook", "of-the-connectors"
+
+    class Echo(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(401, f"not {self.headers['Authorization']}")
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            return
+
+    secrets = tmp_path / "secrets.properties"
+    secrets.write_text(f"password={PASSWORD}\ntoken={token}\n")
+    (tmp_path / "users").write_text(f"alice={rest_password}\n")
+    url = f"http://127.0.0.1:{free_port()}"
+    settings = broker.client("admin", f"${{file:{secrets}:password}}") | {
+        "group.id": "secured",
+        "listeners": url,
+        "rest.users.file": str(tmp_path / "users"),
+        "http.allowed.targets": "127.0.0.1",
+        "config.providers": "file",
+        "config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",
+        "config.providers.file.param.allowed.paths": str(secrets),
+        **{f"{what}.storage.replication.factor": "1" for what in ("config", "offset", "status")},
+    }
+    settings.pop("log_level")
+    (tmp_path / "worker.properties").write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    access = Access(basic("alice", rest_password))
+    command = [
+        sys.executable,
+        "-m",
+        "ottla.cli.main",
+        "connect",
+        "serve",
+        "--config",
+        str(tmp_path / "worker.properties"),
+    ]
+    with (
+        ThreadingHTTPServer(("127.0.0.1", 0), Echo) as target,
+        (tmp_path / "worker.log").open("wb") as output,
+        subprocess.Popen(command, stdout=output, stderr=output) as worker,
+    ):
+        threading.Thread(target=target.serve_forever, daemon=True).start()
+        try:
+
+            def state() -> Any:
+                assert worker.poll() is None, (tmp_path / "worker.log").read_text()
+                try:
+                    return ask(url, "GET", "/connectors/hook/status", within_s=30, access=access)
+                except RestError:  # it does not exist yet
+                    put(url, access, f"http://127.0.0.1:{target.server_port}", f"${{file:{secrets}:token}}")
+                except OSError:
+                    return None
+
+            def failed() -> Any:
+                status = state()
+                return status if status and [each["state"] for each in status["tasks"]] == ["FAILED"] else None
+
+            status = eventually(failed, timeout_s=60)
+            assert "answered 401 not [hidden]" in status["tasks"][0]["trace"]
+            seen = [str(status).encode(), *command_lines()]
+            seen.append(str(ask(url, "GET", "/connectors/hook", within_s=30, access=access)).encode())
+            seen.append(str(ask(url, "GET", "/connectors/hook/logs", within_s=30, access=access)).encode())
+        finally:
+            target.shutdown()
+            worker.terminate()
+    seen.append((tmp_path / "worker.log").read_bytes())
+    seen += stored(broker)
+    for secret in (PASSWORD, token, rest_password):
+        assert not [text[:200] for text in seen if secret.encode() in text]
+
+
+def put(url: str, access: Access, target: str, token: str) -> None:
+    config = {"connector.class": "http-source", "topic": "hooks", "http.url": target, "http.authorization": token}
+    with suppress(OSError, RestError):  # it is not ready yet
+        ask(url, "PUT", "/connectors/hook/config", config, within_s=60, access=access)
+
+
+def command_lines() -> list[bytes]:
+    """Of all processes."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended
+            found.append((process / "cmdline").read_bytes())
+    return found
+
+
+def stored(broker: Hardened) -> list[bytes]:
+    """All that the broker has written, as it lies there."""
+    return [path.read_bytes() for path in (broker.directory / "data").rglob("*") if path.is_file()]
+
+
 def test_no_secret_is_in_its_log_its_audit_log_its_data_or_the_list_of_processes(broker: Hardened) -> None:
     seen = [broker.log.read_bytes(), (broker.directory / "audit.log").read_bytes()]
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            seen.append((process / "cmdline").read_bytes())
-        except OSError:  # it has ended
-            continue
-    seen += [path.read_bytes() for path in (broker.directory / "data").rglob("*") if path.is_file()]
+    seen += command_lines() + stored(broker)
     assert len(seen) > 5
     for secret in (PASSWORD, OTHER, "a-long-random-text", "a guess"):
         assert not [text[:200] for text in seen if secret.encode() in text]

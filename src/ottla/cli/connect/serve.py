@@ -5,6 +5,7 @@ import logging
 import os
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +23,14 @@ from ottla.collector import collect_quickly
 from ottla.connect.rest.client import Access
 
 _CLIENT: Final = ("sasl.", "ssl.")
+_OWN_TLS: Final = "listeners.https."
+_SHARED_TLS: Final = (
+    "ssl.keystore.",
+    "ssl.key.password",
+    "ssl.truststore.",
+    "ssl.client.auth",
+    "ssl.enabled.protocols",
+)
 _OBJECTS_OF_RECORDS: Final = 100_000
 """A batch of records makes some 50,000 objects, and reference counts free them all."""
 _STOP_MARGIN_S: Final = 20.0
@@ -58,9 +67,8 @@ def serve(
 
     settings = {"bootstrap.servers": connection.bootstrap, **connection.properties}
     try:
-        if config is not None:
-            settings.update(_worker_properties(text_of(config)))
-        settings.update(_worker_properties("\n".join(override)))
+        given = {} if config is None else read_properties(text_of(config))
+        settings.update(worker_properties({**given, **read_properties("\n".join(override))}))
     except PropertiesProblem as problem:
         raise click.UsageError(str(problem)) from None
     for sentence in unknown_worker_settings(settings):
@@ -106,7 +114,10 @@ def _end_at_once(after_s: float) -> None:
     os._exit(1)
 
 
-def _worker_properties(text: str) -> dict[str, str]:
-    read = read_properties(text)
+def worker_properties(read: Mapping[str, str]) -> dict[str, str]:
+    """The settings of a worker, those of its clients as the client library wants them. Raises PropertiesProblem."""
+    if not any(name.startswith(_OWN_TLS) for name in read):  # then the REST API has those of the clients, as in Kafka
+        shared = {f"{_OWN_TLS}{name}": value for name, value in read.items() if name.startswith(_SHARED_TLS)}
+        read = {**read, **shared}
     clients = {name: value for name, value in read.items() if name.startswith(_CLIENT)}
     return {name: value for name, value in read.items() if name not in clients} | translated(clients)

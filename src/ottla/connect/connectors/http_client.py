@@ -42,7 +42,12 @@ def whole(answer: httpx.Response, shown: str) -> httpx.Response:
         answer.close()
     left_out = ("content-encoding", "content-length", "transfer-encoding")
     headers = [(name, value) for name, value in answer.headers.multi_items() if name.lower() not in left_out]
-    return httpx.Response(answer.status_code, headers=headers, content=bytes(content), request=answer.request)
+    kept: dict[str, Any] = {
+        name: answer.extensions[name] for name in ("http_version", "reason_phrase") if name in answer.extensions
+    }
+    return httpx.Response(
+        answer.status_code, headers=headers, content=bytes(content), request=answer.request, extensions=kept
+    )
 
 
 class _Network(httpcore.NetworkBackend):

@@ -186,6 +186,13 @@ def test_an_answer_that_unpacks_to_too_much_is_refused(site: Site, monkeypatch: 
     assert read(f"http://127.0.0.1:{site.port}/", "127.0.0.1") == [1]
 
 
+def test_the_words_of_a_refusal_are_kept(site: Site) -> None:
+    site.answer = lambda _: (404, {"X": "y"}, b"nothing")
+    answer = http_client.client({}, 5.0, Targets("127.0.0.1")).get(f"http://127.0.0.1:{site.port}/")
+    kept = http_client.whole(answer, "it")
+    assert (kept.status_code, kept.reason_phrase, kept.text, kept.headers["x"]) == (404, "Not Found", "nothing", "y")
+
+
 def test_an_answer_of_a_hundred_thousand_levels_is_refused(site: Site) -> None:
     site.answer = lambda _: (200, {}, b"[" * 100_000)
     with pytest.raises(ConnectError, match="answered with invalid JSON"):
