@@ -75,6 +75,15 @@ class Authority:
         path.write_bytes(self.certificate.public_bytes(Encoding.PEM))
         return path
 
+    def revocation_list(self, *revoked: Issued, days: float = 1) -> bytes:
+        """The list (PEM) with these certificates, of so many days from now; one of the past is out of date."""
+        now = datetime.now(UTC)
+        made = x509.CertificateRevocationListBuilder(self._name, now - timedelta(days=2), now + timedelta(days=days))
+        for each in revoked:
+            number = each.certificate.serial_number
+            made = made.add_revoked_certificate(x509.RevokedCertificateBuilder(number, now - timedelta(days=1)).build())
+        return made.sign(self._key, SHA256()).public_bytes(Encoding.PEM)
+
     def issue(self, name: str, *hosts: str, days: float = 90) -> Issued:
         """A certificate for a name, valid for these hosts (127.0.0.1 without any) and so many days."""
         key = ec.generate_private_key(ec.SECP256R1())
@@ -97,4 +106,4 @@ def _name(common_name: str) -> x509.Name:
 
 
 def _alternative(host: str) -> x509.GeneralName:
-    return x509.IPAddress(ip_address(host)) if host[0].isdigit() else x509.DNSName(host)
+    return x509.IPAddress(ip_address(host)) if host[0].isdigit() or ":" in host else x509.DNSName(host)

@@ -42,6 +42,8 @@ class GenuineKafka39(BrokerProcess):
     """A genuine Kafka 3.9 broker that keeps its metadata in ZooKeeper; see `BrokerProcess` for its use."""
 
     name = "kafka-3.9"
+    jvm_options: tuple[str, ...] = ()
+    """Beside those of every broker."""
     ready_timeout_s = 180.0
     defaults: ClassVar[dict[str, str]] = {
         "broker.id": "1",
@@ -86,5 +88,5 @@ class GenuineKafka39(BrokerProcess):
 
     def command(self) -> list[str]:
         """`kafka.Kafka server.properties` with Kafka's own options of the virtual machine."""
-        options = (f"-Xms{self._heap}", f"-Xmx{self._heap}", *BROKER_JVM_OPTIONS)
+        options = (f"-Xms{self._heap}", f"-Xmx{self._heap}", *BROKER_JVM_OPTIONS, *self.jvm_options)
         return java_command("kafka.Kafka", str(self.properties_file), jvm_options=options)

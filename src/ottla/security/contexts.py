@@ -6,14 +6,11 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ottla.config.tls import TlsSettings
 from ottla.errors import InvalidConfig
-from ottla.security.stores import KeyMaterial, key_material, need_cryptography, trusted_certificates
-
-if TYPE_CHECKING:
-    from cryptography.x509 import Certificate
+from ottla.security.stores import KeyMaterial, key_material, need_cryptography, revocation_lists, trusted_certificates
 
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _VERIFY: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
@@ -28,6 +25,9 @@ _OF_TLS_12: Final = {
     )
 }
 """Those of TLS 1.2 with forward secrecy and authenticated encryption; others are not offered."""
+
+
+_NO_LISTS: Final = "revoked certificates cannot be refused without a revocation list (PEM) in the trust store"
 
 
 class Made(NamedTuple):
@@ -52,7 +52,7 @@ def server_context(settings: TlsSettings) -> Made:
                     f"ssl.client.auth={settings.client_auth} needs ssl.truststore.location or "
                     "ssl.truststore.certificates: the certificates that vouch for clients"
                 )
-            _trust(context, trusted_certificates(settings.trust_store))
+            _trust(context, settings)
         return Made(context, _present(context, key_material(settings.key_store, settings.key_password)))
 
 
@@ -66,7 +66,9 @@ def client_context(settings: TlsSettings) -> Made:
         if settings.key_store.is_given:
             expires = _present(context, key_material(settings.key_store, settings.key_password))
         if settings.trust_store.is_given:
-            _trust(context, trusted_certificates(settings.trust_store))
+            _trust(context, settings)
+        elif settings.checks_revocation:
+            raise InvalidConfig(_NO_LISTS)
         else:
             context.load_default_certs(ssl.Purpose.SERVER_AUTH)
         return Made(context, expires)
@@ -124,10 +126,19 @@ def _limit_ciphers(
     return left
 
 
-def _trust(context: ssl.SSLContext, certificates: "Sequence[Certificate]") -> None:
+def _trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    """Trust these certificates. Revocation lists beside them have to vouch for each certificate that is shown."""
     from cryptography.hazmat.primitives.serialization import Encoding
 
-    context.load_verify_locations(cadata="".join(each.public_bytes(Encoding.PEM).decode() for each in certificates))
+    certificates, lists = trusted_certificates(settings.trust_store), revocation_lists(settings.trust_store)
+    if settings.checks_revocation and not lists:
+        raise InvalidConfig(_NO_LISTS)
+    content = [each.public_bytes(Encoding.PEM) for each in certificates]
+    content += [each.public_bytes(Encoding.PEM) for each in lists]
+    with _in_memory(b"".join(content)) as path:
+        context.load_verify_locations(path)  # from a file, since OpenSSL takes no revocation list from memory
+    if lists:
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
 
 
 def _present(context: ssl.SSLContext, material: KeyMaterial) -> datetime:

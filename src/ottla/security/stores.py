@@ -1,6 +1,7 @@
 """Key stores and trust stores: PEM texts, PEM files, PKCS12. Errors name the setting and the file, never a secret."""
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -10,9 +11,10 @@ from ottla.errors import InvalidConfig
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
-    from cryptography.x509 import Certificate
+    from cryptography.x509 import Certificate, CertificateRevocationList
 
 _JKS_MAGIC: Final = b"\xfe\xed\xfe\xed"
+_REVOCATIONS: Final = re.compile(rb"-----BEGIN X509 CRL-----.*?(?:-----END X509 CRL-----|\Z)", re.DOTALL)
 _LARGEST_STORE_BYTES: Final = 16 << 20
 
 Fingerprint = tuple[tuple[int, int, int] | None, ...]
@@ -97,6 +99,19 @@ def _stat(path: str | None) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def revocation_lists(store: Store) -> "list[CertificateRevocationList]":
+    """The revocation lists of a trust store in PEM, perhaps none. Raises `InvalidConfig`."""
+    if store.location is not None and store.type != "PEM":
+        return []
+    from cryptography.x509 import load_pem_x509_crl
+
+    content = (store.certificates or "").encode() if store.location is None else _content(store)
+    try:
+        return [load_pem_x509_crl(found) for found in _REVOCATIONS.findall(content)]
+    except ValueError as error:
+        raise InvalidConfig(f"{_where(store)}: a revocation list cannot be read: {error}") from error
 
 
 def _inline_key(store: Store, key_password: str | None) -> KeyMaterial:
