@@ -90,7 +90,8 @@ def test_rules_are_one_set(cluster: SecuredCluster) -> None:
     """Brokers log in to each other by SCRAM over TLS, and replicate both ways."""
     cluster.create("orders", [[KAFKA, OTTLA, SECOND_OTTLA], [OTTLA, KAFKA, SECOND_OTTLA]])
     cluster.until_in_sync("orders", KAFKA, OTTLA, SECOND_OTTLA)
-    with SteadyProducer("", "orders", **cluster.login(None, "admin", USERS["admin"])) as producer:
+    login = cluster.login(None, "admin", USERS["admin"]) | {"enable.idempotence": True}
+    with SteadyProducer("", "orders", **login) as producer:
         producer.until_acknowledged(200)
     check_nothing_lost(cluster, "orders", producer)
     clients = {
@@ -208,7 +209,9 @@ class Changes:
 def test_no_change_is_lost_or_half_applied_when_brokers_are_killed(cluster: SecuredCluster) -> None:
     cluster.create("steady", [[KAFKA, OTTLA], [OTTLA, KAFKA]])
     with (
-        SteadyProducer("", "steady", **cluster.login(None, "admin", USERS["admin"])) as producer,
+        SteadyProducer(
+            "", "steady", **cluster.login(None, "admin", USERS["admin"]), **{"enable.idempotence": True}
+        ) as producer,
         Changes(cluster) as changes,
     ):
         for victim in (OTTLA, KAFKA, OTTLA, KAFKA):
