@@ -93,7 +93,7 @@ def listeners(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Li
 def test_each_listener_leads_to_itself(listeners: dict[str, Listener], name: str) -> None:
     settings, advertised = listeners[name]
     (broker,) = AdminClient(settings).list_topics(timeout=10).brokers.values()
-    assert (broker.host.strip("[]"), broker.port) == advertised
+    assert (str(broker.host).strip("[]"), broker.port) == advertised
     producer = Producer(settings)
     failures: list[Any] = []
     producer.produce("orders", b"x", on_delivery=lambda error, _: failures.append(error))
