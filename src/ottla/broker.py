@@ -100,6 +100,8 @@ class Broker:
         """Why it cannot go on."""
         self.metrics_ports: list[int] = []
         """The ports at which metrics are served, in the order of `metrics.listeners`."""
+        self.descriptors: int | None = None
+        """How many files and connections the process may have open, if it is this broker's alone."""
         self.on_failure: Callable[[], None] = _nothing
         """Called when it cannot go on: it is to be stopped."""
 
@@ -175,7 +177,7 @@ class Broker:
 
         metrics = self._open_metrics(loop, stack)
         slices = Slices(clock)
-        limits = ConnectionLimits(config)
+        limits = ConnectionLimits(config, descriptors=self.descriptors)
         memory = MemoryBudget(
             loop,
             limit_bytes=config.queued_max_request_bytes if config.queued_max_request_bytes > 0 else DEFAULT_BYTES,
@@ -248,6 +250,7 @@ class Broker:
         quotas = ClientQuotas(config, clock)
         quotas.follow(empty_image(""), metadata.image)
         stack.callback(metadata.subscribe(quotas.follow))
+        quotas.subscribe(limits.limit_addresses)
 
         def disconnected(connection_id: int) -> None:
             share_partitions.sessions.disconnected(connection_id)
@@ -456,18 +459,23 @@ def keep_freed_memory() -> None:
             mallopt(option, value)
 
 
-def allow_many_descriptors() -> None:
-    """Raise the soft limit of open files to the hard one: each active segment and each client is one."""
+def allow_many_descriptors() -> int | None:
+    """Raise the soft limit of open files to the hard one: each active segment and each client is one.
+
+    Returns the limit that holds then, None where it is unknown.
+    """
     try:
         import resource
     except ImportError:  # not on this system
-        return
+        return None
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         except (OSError, ValueError) as error:
             log.warning("the limit of open files stays at %d: %s", soft, error)
+            return soft
+    return None if hard == resource.RLIM_INFINITY else hard
 
 
 def main(
@@ -478,16 +486,22 @@ def main(
     The arguments are those of `load`.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    allow_many_descriptors()
+    descriptors = allow_many_descriptors()
     keep_freed_memory()
     loop = new_event_loop()
     try:
-        return loop.run_until_complete(_serve(properties_file, overrides, strict, allow_insecure))
+        return loop.run_until_complete(_serve(properties_file, overrides, strict, allow_insecure, descriptors))
     finally:
         loop.close()
 
 
-async def _serve(properties_file: Path | None, overrides: Mapping[str, str], strict: bool, allow_insecure: bool) -> int:
+async def _serve(
+    properties_file: Path | None,
+    overrides: Mapping[str, str],
+    strict: bool,
+    allow_insecure: bool,
+    descriptors: int | None,
+) -> int:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
@@ -497,6 +511,7 @@ async def _serve(properties_file: Path | None, overrides: Mapping[str, str], str
     try:
         broker = Broker.configured(properties_file, overrides, strict=strict, allow_insecure=allow_insecure)
         broker.on_failure = stopping.set
+        broker.descriptors = descriptors
         if not await _has_started(broker, stopping):
             log.info("stopped before it was ready")
             return 0

@@ -1,6 +1,7 @@
 """How many connections a broker takes, on all its listeners, while it runs, and what it does with those past that."""
 
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Final
@@ -9,9 +10,11 @@ import pytest
 from tests.support.eventually import eventually
 from tests.support.ottla_process import OttlaProcess
 from tests.support.probe import free_port
+from tests.support.quota_stories import IP, alteration
 from tests.support.raw_client import ClosedError, RawConnection
 
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
+from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -130,14 +133,72 @@ def waits_quietly(connection: RawConnection) -> bool:
         connection._socket.settimeout(20)
 
 
-def test_so_many_new_connections_a_second() -> None:
-    with OttlaProcess(properties={"max.connection.creation.rate": "20"}) as broker, ExitStack() as stack:
-        import time
+def slow(**properties: str) -> dict[str, str]:
+    """Properties with rates over one second, in which a burst may take what one second allows."""
+    return {"quota.window.num": "2", **{name.replace("_", "."): value for name, value in properties.items()}}
 
-        opened = [stack.enter_context(RawConnection(broker.bootstrap)) for _ in range(50)]
+
+def seconds_to_open(bootstrap: str, count: int) -> float:
+    with ExitStack() as stack:
+        opened = [stack.enter_context(RawConnection(bootstrap)) for _ in range(count)]
         began = time.monotonic()
         for connection in opened:
             connection.send(ASKED, 4)
         for connection in opened:
             connection.receive(ASKED, 4)
-        assert time.monotonic() - began > 1.0  # 20 at once, the others at 20 a second
+        return time.monotonic() - began
+
+
+def test_so_many_new_connections_a_second() -> None:
+    with OttlaProcess(properties=slow(max_connection_creation_rate="20")) as broker:
+        assert seconds_to_open(broker.bootstrap, 50) > 1.0  # 20 at once, the others at 20 a second
+
+
+def test_one_listener_has_limits_of_its_own() -> None:
+    properties = {
+        **slow(),
+        "listener.name.plaintext.max.connections": "3",
+        "listener.name.inside.max.connection.creation.rate": "20",
+    }
+    with two_listeners(**properties) as (broker, inside), ExitStack() as stack:
+        opened = [stack.enter_context(RawConnection(broker.bootstrap)) for _ in range(3)]
+        assert all(map(is_answered, opened))
+        assert waits(broker)
+        assert seconds_to_open(inside, 40) > 0.5
+        opened[0].__exit__()
+        assert is_answered(stack.enter_context(RawConnection(broker.bootstrap)))
+
+
+def test_connections_of_an_address_that_come_too_fast_are_closed() -> None:
+    with OttlaProcess(properties=slow()) as broker:
+        with RawConnection(broker.bootstrap) as setup:
+            quota = alteration((((IP, "127.0.0.1"),), (("connection_creation_rate", 5.0),)))
+            assert setup.ask(quota, 1).entries[0].error_code == 0
+            began = time.monotonic()
+            with ExitStack() as stack:
+                taken = [is_answered(stack.enter_context(RawConnection(broker.bootstrap))) for _ in range(6)]
+            assert taken == [True] * 5 + [False]
+            assert time.monotonic() - began > 0.1  # the refusal was delayed
+            eventually(lambda: _is_taken(broker.bootstrap))
+            removal = alteration((((IP, "127.0.0.1"),), (("connection_creation_rate", None),)))
+            assert setup.ask(removal, 1).entries[0].error_code == 0
+        assert all(_is_taken(broker.bootstrap) for _ in range(20))
+
+
+def _is_taken(bootstrap: str) -> bool:
+    with RawConnection(bootstrap) as connection:
+        return is_answered(connection)
+
+
+def test_connections_leave_descriptors_to_the_log() -> None:
+    """A process that may open 100 files: the broker refuses connections, and creates topics all the same."""
+    with OttlaProcess(prefix=("sh", "-c", 'ulimit -n 100 && exec "$@"', "sh")) as broker, ExitStack() as stack:
+        first = stack.enter_context(RawConnection(broker.bootstrap))
+        assert is_answered(first)
+        opened = [stack.enter_context(RawConnection(broker.bootstrap)) for _ in range(80)]
+        for connection in opened[:20]:
+            assert is_answered(connection)
+        eventually(lambda: "is kept for files" in broker.log_text())
+        topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1, assignments=[], configs=[])
+        assert first.ask(CreateTopicsRequest(topics=[topic]), 7).topics[0].error_code == 0
+        assert broker.log_text().count("is kept for files") == 1

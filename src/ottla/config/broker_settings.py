@@ -321,8 +321,8 @@ _CONNECTIONS: Final = (
         Kind.INT,
         INT_MAX,
         "Connections open at the same time at most, on all listeners together. Further connections wait to be "
-        "accepted; "
-        "the inter-broker listener is spared where clients have another one.",
+        "accepted; the inter-broker listener is spared where clients have another one. With the prefix "
+        "`listener.name.<name>.`, a limit of that listener alone.",
         AT_LEAST_0,
     ),
     _dynamic(
@@ -342,7 +342,9 @@ _CONNECTIONS: Final = (
         "max.connection.creation.rate",
         Kind.INT,
         INT_MAX,
-        "New connections per second at most, on all listeners but the inter-broker listener.",
+        "New connections per second at most, on all listeners but the inter-broker listener. With the prefix "
+        "`listener.name.<name>.`, a limit of that listener alone. Measured over `quota.window.num` samples, so that a "
+        "burst may take what the window allows.",
         AT_LEAST_0,
     ),
     _fixed(

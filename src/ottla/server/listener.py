@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.security.principals import ANONYMOUS
 from ottla.server.connection import Connection, Endpoints, FrameHandler, Load
+from ottla.server.connection_limits import MOST_DELAYED
 from ottla.server.framer import SCRATCH_BYTES
 from ottla.server.transport import PlainTransport, Transport
 
@@ -26,6 +27,7 @@ log = logging.getLogger(__name__)
 BACKLOG: Final = 1024
 ACCEPTS_PER_WAKEUP: Final = 64
 ACCEPT_PAUSE_S: Final = 0.1
+COMPLAIN_AGAIN_S: Final = 60.0
 SEND_BUFFER_BYTES: Final = 1 << 20
 SYSTEMS_CHOICE: Final = -1
 AUTHENTICATION_TIMEOUT_S: Final = 30.0
@@ -116,6 +118,7 @@ class Listener:
         self._idle_timer: asyncio.TimerHandle | None = None
         self._send_buffer_bytes = SEND_BUFFER_BYTES
         self._is_full = False
+        self._silent_until = 0.0
 
     def follow(self, config: "BrokerConfig") -> None:
         """Apply settings that changed to connections that come from now on."""
@@ -181,10 +184,13 @@ class Listener:
                 log.error("listener %s cannot accept: %s; trying again in a moment", self.name, error)
                 self._pause_accepting(listening, ACCEPT_PAUSE_S)
                 return
-            refusal = self._limits.refusal(address[0])
-            if refusal:
-                log.warning("refusing %s at listener %s: %s", address[0], self.name, refusal)
+            highest = self._limits.highest_descriptor
+            if highest is not None and sock.fileno() >= highest:
                 sock.close()
+                self._complain_of_descriptors(highest)
+                self._pause_accepting(listening, ACCEPT_PAUSE_S)
+                return
+            if self._is_refused(sock, address[0]):
                 continue
             sock.setblocking(False)
             try:
@@ -211,9 +217,42 @@ class Listener:
                 sock.close()  # the peer left between the handshake and now
                 continue
             self.connections[connection] = None
-            self._limits.opened(connection, self.name)
+            self._limits.opened(connection, self.name, self._loop.time())
             if self._authentication is not None:
                 self._loop.call_later(AUTHENTICATION_TIMEOUT_S, self._close_unauthenticated, connection)
+
+    def _complain_of_descriptors(self, highest: int) -> None:
+        now = self._loop.time()
+        if now >= self._silent_until:
+            self._silent_until = now + COMPLAIN_AGAIN_S
+            log.error(
+                "listener %s refuses connections: %d files and connections are open, and the rest of what the system "
+                "allows is kept for files; raise it (ulimit -n), or lower max.connections",
+                self.name,
+                highest,
+            )
+
+    def _is_refused(self, sock: socket.socket, host: str) -> bool:
+        """Whether a new connection has been refused; one of those that come too fast is closed later (KIP-612)."""
+        limits = self._limits
+        delay_s = limits.throttled_s(host, self._loop.time())
+        if delay_s:
+            log.debug("refusing %s at listener %s: its connections come too fast", host, self.name)
+            if limits.delayed < MOST_DELAYED:
+                limits.delayed += 1
+                self._loop.call_later(delay_s, self._close_delayed, sock)
+            else:
+                sock.close()
+            return True
+        refusal = limits.refusal(host)
+        if refusal:
+            log.warning("refusing %s at listener %s: %s", host, self.name, refusal)
+            sock.close()
+        return bool(refusal)
+
+    def _close_delayed(self, sock: socket.socket) -> None:
+        self._limits.delayed -= 1
+        sock.close()
 
     def _close_unauthenticated(self, connection: Connection) -> None:
         authentication = connection.authentication
