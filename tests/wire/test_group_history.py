@@ -62,7 +62,11 @@ def test_only_those_that_know_ottla_are_told_of_its_own_requests(broker: Broker)
         request = ApiVersionsRequest(client_software_name=software, client_software_version="1")
         return {key.api_key for key in ask(broker.bootstrap, request, 4).api_keys}
 
-    assert keys("ottla") - keys("apache-kafka-java") == {ApiKey.DESCRIBE_GROUP_HISTORY, ApiKey.DESCRIBE_TELEMETRY}
+    assert keys("ottla") - keys("apache-kafka-java") == {
+        ApiKey.DESCRIBE_GROUP_HISTORY,
+        ApiKey.DESCRIBE_TELEMETRY,
+        ApiKey.DESCRIBE_QUOTA_USAGE,
+    }
     assert max(keys("librdkafka")) < 100
 
 

@@ -10,6 +10,7 @@ from itertools import count
 from typing import Any
 
 import pytest
+from tests.compat.cli.program import OttlaProgram
 from tests.support.ottla_process import OttlaProcess
 from tests.support.quota_stories import CLIENT, USER, Entity, alteration, consumed, create, produced
 from tests.support.raw_client import RawConnection, ask
@@ -153,3 +154,26 @@ def test_quotas_survive_a_restart(broker: OttlaProcess) -> None:
             assert produced(connection, name, batch(os.urandom(50_000))).throttle_time_ms > 10_000
     finally:
         limit(broker, ((USER, None), (CLIENT, None)), producer_byte_rate=None)
+
+
+def test_the_command_line(broker: OttlaProcess) -> None:
+    ottla = OttlaProgram(broker.bootstrap)
+    entity = ("--user", "ANONYMOUS", "--client", "shown")
+    quotas = ("producer_byte_rate=100000", "request_percentage=50")
+    tried = ottla("quota", "set", *quotas, *entity, "--dry-run")
+    assert tried.stdout == "producer_byte_rate\t-\t100000\nrequest_percentage\t-\t50\n"
+    assert "2 quotas could be changed" in tried.stderr
+    ottla("quota", "set", *quotas, *entity)
+    listed = ottla("quota", "list", "--user", "ANONYMOUS").stdout.splitlines()
+    assert "ANONYMOUS\tshown\t-\tproducer_byte_rate\t100000" in listed
+    name = topic(broker)
+    with client(broker, "shown") as connection:
+        produced(connection, name, batch(os.urandom(50_000)))
+    (row,) = (row for row in ottla.json("quota", "top") if row["quota"] == "producer_byte_rate")
+    assert (row["user"], row["client"], row["limit"], row["throttled_ms"]) == ("ANONYMOUS", "shown", 100_000, 0)
+    assert 24 <= row["percent"] <= 26
+    removed = ottla.json("quota", "set", "producer_byte_rate=none", "request_percentage=none", *entity)
+    assert [change["after"] for change in removed] == [None, None]
+    refused = ottla("quota", "set", "producer_byte_rate=1.5", "--any-user", code=1).stderr
+    assert "any user" in refused
+    assert "cannot be a fractional value" in refused

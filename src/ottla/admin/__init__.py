@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ottla.admin.operations.delegation_tokens import DelegationToken
     from ottla.admin.operations.features import Feature
     from ottla.admin.operations.groups import ListedGroup, Move, Rebalance
+    from ottla.admin.operations.quotas import EntityQuotas, QuotaEntity, QuotaUse
     from ottla.admin.operations.reassignments import Reassignment
     from ottla.admin.operations.share_groups import ShareGroup, ShareMember, ShareProgress
     from ottla.admin.operations.streams_groups import InternalTopic, StreamsGroup, StreamsMember, Subtopology, TaskSets
@@ -34,6 +35,7 @@ __all__ = [
     "ClientError",
     "Cluster",
     "DelegationToken",
+    "EntityQuotas",
     "Feature",
     "HangingTransaction",
     "InternalTopic",
@@ -43,6 +45,8 @@ __all__ = [
     "OpenTransaction",
     "Partition",
     "PartitionState",
+    "QuotaEntity",
+    "QuotaUse",
     "Reassignment",
     "Rebalance",
     "Replica",
@@ -70,6 +74,7 @@ _MODULES: Final = {
     "ClientError": "ottla.client.errors",
     "Cluster": "ottla.admin.operations.cluster",
     "DelegationToken": "ottla.admin.operations.delegation_tokens",
+    "EntityQuotas": "ottla.admin.operations.quotas",
     "Feature": "ottla.admin.operations.features",
     "HangingTransaction": "ottla.admin.operations.transactions",
     "InternalTopic": "ottla.admin.operations.streams_groups",
@@ -79,6 +84,8 @@ _MODULES: Final = {
     "OpenTransaction": "ottla.admin.operations.transactions",
     "Partition": "ottla.client.partition",
     "PartitionState": "ottla.admin.operations.cluster",
+    "QuotaEntity": "ottla.admin.operations.quotas",
+    "QuotaUse": "ottla.admin.operations.quotas",
     "Reassignment": "ottla.admin.operations.reassignments",
     "Rebalance": "ottla.admin.operations.groups",
     "Replica": "ottla.admin.operations.cluster",

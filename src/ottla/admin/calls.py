@@ -11,6 +11,7 @@ from ottla.admin.operations import (
     delegation_tokens,
     features,
     groups,
+    quotas,
     reassignments,
     share_groups,
     streams_groups,
@@ -138,6 +139,10 @@ class Calls:
 
     describe_features = Call(features.describe_features)
     update_features = Call(features.update_features)
+
+    list_quotas = Call(quotas.list_quotas)
+    alter_quotas = Call(quotas.alter_quotas)
+    list_quota_use = Call(quotas.list_quota_use)
 
     list_subscriptions = Call(telemetry.list_subscriptions)
     alter_subscription = Call(telemetry.alter_subscription)

@@ -24,6 +24,7 @@ NOUNS: Final = {
     "config": "Read and change settings of topics, brokers and groups.",
     "acl": "List access rules, grant and revoke roles, explain decisions.",
     "user": "List users that log in by SCRAM, set and remove their passwords.",
+    "quota": "List and set quotas of users, clients and addresses, show their use.",
     "telemetry": "Ask clients for their metrics, and show what they send.",
     "cluster": "Look at the cluster, or start one on this machine.",
     "console": "Show a cluster in the browser.",

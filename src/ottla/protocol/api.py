@@ -100,6 +100,7 @@ class ApiKey(IntEnum):
     # Ottla's own, far from where Kafka counts
     DESCRIBE_GROUP_HISTORY = 20_000
     DESCRIBE_TELEMETRY = 20_001
+    DESCRIBE_QUOTA_USAGE = 20_002
 
 
 _requests: Final[dict[int, type[Message]]] = {}

@@ -24,6 +24,7 @@ from ottla.quotas.entities import (
 from ottla.quotas.limits import NO_LIMITS, Limits, concerns_quotas, read_limits
 from ottla.quotas.rates import Rate, TokenBucket, Window, whole_ms
 from ottla.quotas.usage import Meter, Meters, Used, key_of
+from ottla.slices import Steps
 
 if TYPE_CHECKING:
     from ottla.clock import Clock
@@ -74,8 +75,8 @@ class ClientQuotas:
         self._subscribers.append(changed)
         changed(self.limits)
 
-    def usage(self) -> list[Used]:
-        """What is used now of the quotas of clients that have used something lately."""
+    def usage(self) -> Steps[list[Used]]:
+        """What is used now of the quotas of clients that have used something lately; in steps."""
         return self._enforcement.usage()
 
 
@@ -112,16 +113,17 @@ class Enforcement:
         limit = None if limits is None else limits.of(user, client_id)
         return None if limit is None else self._meters[kind].of(key_of(limit), limit.per_s, now_ms)
 
-    def usage(self) -> list[Used]:
-        """What is used now."""
+    def usage(self) -> Steps[list[Used]]:
+        """What is used now, in steps."""
         now_ms = self.now_ms()
-        return [
-            Used(kind, entity, meter.limit, meter.per_s(now_ms), whole_ms(meter.excess_ms(now_ms)))
-            for kind, meters in self._meters.items()
-            if kind in self.limits
-            for entity, meter in meters.in_use(now_ms)
-            if isinstance(entity, Entity)
-        ]
+        found = []
+        for kind, meters in self._meters.items():
+            for entity, meter in meters.in_use(now_ms) if kind in self.limits else ():
+                if isinstance(entity, Entity):
+                    throttled_ms = whole_ms(meter.excess_ms(now_ms))
+                    found.append(Used(kind, entity, meter.limit, meter.per_s(now_ms), throttled_ms))
+                yield
+        return found
 
 
 class Metered:

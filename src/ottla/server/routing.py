@@ -245,6 +245,7 @@ OWN_ROUTES: Final[dict[ApiKey, Route]] = {
     for route in (
         Route(ApiKey.DESCRIBE_GROUP_HISTORY, 0, 0, (DESCRIBE_GROUP, DESCRIBE_TOPIC)),
         Route(ApiKey.DESCRIBE_TELEMETRY, 0, 0, (DESCRIBE_CLUSTER,)),
+        Route(ApiKey.DESCRIBE_QUOTA_USAGE, 0, 0, (requires((DESCRIBE_CONFIGS, CLUSTER)),)),
     )
 }
 """APIs that Kafka does not have, with the authorization of the nearest that it has. Served to every client, and listed

@@ -25,8 +25,10 @@ from ottla.admin import (
     AsyncAdmin,
     AuthenticationFailed,
     BrokerUnavailable,
+    EntityQuotas,
     NotFound,
     Partition,
+    QuotaEntity,
     RequestRefused,
     Subscription,
     UnsupportedRequest,
@@ -204,6 +206,27 @@ def test_telemetry(admin: Admin, *, is_genuine: bool) -> None:
             admin.list_telemetry_clients()
     else:
         assert admin.list_telemetry_clients() == []
+
+
+def test_quotas(admin: Admin, *, is_genuine: bool) -> None:
+    entity = QuotaEntity("alice", "")
+    admin.alter_quotas(entity, {"producer_byte_rate": 5e6}, validate_only=True)
+    assert admin.list_quotas() == []
+    admin.alter_quotas(entity, {"producer_byte_rate": 5e6, "request_percentage": 12.5})
+    admin.alter_quotas(QuotaEntity(ip="10.0.0.1"), {"connection_creation_rate": 7})
+    wanted = {"producer_byte_rate": 5e6, "request_percentage": 12.5}
+    address = EntityQuotas(QuotaEntity(ip="10.0.0.1"), {"connection_creation_rate": 7.0})
+    assert eventually(lambda: admin.list_quotas() == [address, EntityQuotas(entity, wanted)])
+    with pytest.raises(RequestRefused, match=r"quotas of user 'alice', any client id are not changed: .*Invalid config"):
+        admin.alter_quotas(entity, {"connection_creation_rate": 1})
+    admin.alter_quotas(entity, dict.fromkeys(wanted))
+    admin.alter_quotas(QuotaEntity(ip="10.0.0.1"), {"connection_creation_rate": None})
+    assert eventually(lambda: admin.list_quotas() == [])
+    if is_genuine:
+        with pytest.raises(UnsupportedRequest, match="does not serve DescribeQuotaUsage"):
+            admin.list_quota_use()
+    else:
+        assert admin.list_quota_use() == []
 
 
 def test_the_history_of_a_group(admin: Admin, *, is_genuine: bool) -> None:

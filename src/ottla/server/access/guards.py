@@ -101,4 +101,5 @@ GUARDS: Final[Mapping[ApiKey, Guard]] = {
     ApiKey.ALLOCATE_PRODUCER_IDS: BROKERS_ONLY,
     ApiKey.DESCRIBE_GROUP_HISTORY: groups.describe_group_history,
     ApiKey.DESCRIBE_TELEMETRY: cluster(DESCRIBE),
+    ApiKey.DESCRIBE_QUOTA_USAGE: cluster(DESCRIBE_CONFIGS),
 }
