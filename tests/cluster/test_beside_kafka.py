@@ -1,17 +1,28 @@
 """One cluster of genuine Kafka 3.9 and Ottla brokers: each is controller and leader in turn, topics move between them
 under load, and nothing is lost."""
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from uuid import uuid4
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+from ottla.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialUpsertion,
+)
+from ottla.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from tests.compat.cli.program import OttlaProgram
+from tests.compat.genuine.test_same_answers import comparable, flat
 from tests.support.eventually import eventually
 from tests.support.mixed_cluster import KAFKA, OTTLA, SECOND_OTTLA, TIMEOUT_S, MixedCluster, check_nothing_lost
+from tests.support.quota_stories import CLIENT, USER, Entity, alteration, produced, question
+from tests.support.raw_client import RawConnection, ask
 from tests.support.steady_producer import SteadyProducer
+from tests.support.stories import batch
 from tests.support.whole_topic import read_all
 from tests.support.zookeeper import ZooKeeperServer
 
@@ -120,6 +131,51 @@ def test_groups_and_transactions_go_on_when_a_coordinator_of_the_other_kind_take
     ends = [at.offset for at in known]
     assert min(ends) > len(committed) // 2  # of both partitions, with markers and aborted records among them
     assert sorted(read_all(cluster.bootstrap, "c", len(committed))) == sorted(committed)
+
+
+def test_quotas_that_one_sets_hold_on_the_other(cluster: MixedCluster) -> None:
+    """Each kind of entity, set by each broker: both describe and enforce it, and passwords stay beside it."""
+    at = {number: cluster.brokers[number].bootstrap for number in (KAFKA, OTTLA)}
+    for number in at:
+        cluster.create(f"throttled-{number}", [[number]])
+    data = batch(os.urandom(50_000))
+
+    def throttled(number: int, client: str) -> bool:
+        with RawConnection(at[number], client_id=client) as connection:
+            return int(produced(connection, f"throttled-{number}", data).throttle_time_ms) > 1_000
+
+    def described(number: int) -> list[str]:
+        return flat(comparable(ask(at[number], question(), 1)))
+
+    password = ScramCredentialUpsertion(
+        name="ANONYMOUS", mechanism=1, iterations=4096, salt=b"salt", salted_password=b"p" * 32
+    )
+    scram = AlterUserScramCredentialsRequest(deletions=[], upsertions=[password])
+    assert ask(at[cluster.controller()], scram, 0).results[0].error_code == 0
+    slow = (("producer_byte_rate", 1_000.0),)
+    for setter, other in ((KAFKA, OTTLA), (OTTLA, KAFKA)):
+        entities: tuple[Entity, ...] = (
+            ((CLIENT, f"~ a/b {setter}"),),
+            ((USER, "ANONYMOUS"), (CLIENT, f"of user {setter}")),
+            ((USER, None), (CLIENT, f"of all {setter}")),
+        )
+        for entity in entities:
+            assert ask(at[setter], alteration((entity, slow)), 1).entries[0].error_code == 0
+            client = dict(entity)[CLIENT]
+            assert client is not None
+            for broker in (setter, other):
+                eventually(partial(throttled, broker, client), timeout_s=20)
+        eventually(lambda: described(KAFKA) == described(OTTLA), timeout_s=20)
+        removal = [(entity, (("producer_byte_rate", None),)) for entity in entities[1:]]
+        assert {each.error_code for each in ask(at[other], alteration(*removal), 1).entries} == {0}
+        eventually(lambda: described(KAFKA) == described(OTTLA), timeout_s=20)
+        assert not throttled(other, f"of user {setter}")
+    user_quota = alteration((((USER, "ANONYMOUS"),), (("consumer_byte_rate", 1e9),)))
+    assert ask(at[OTTLA], user_quota, 1).entries[0].error_code == 0
+    eventually(lambda: "'consumer_byte_rate'" in str(described(KAFKA)), timeout_s=20)
+    for number in at:
+        known = ask(at[number], DescribeUserScramCredentialsRequest(users=None), 0)
+        assert [(user.user, user.credential_infos[0].mechanism) for user in known.results] == [("ANONYMOUS", 1)]
 
 
 @pytest.mark.soak
