@@ -48,6 +48,12 @@ class ClientLimits:
                 return Limit(per_s, Entity(*used_by))
         return None
 
+    def has(self, used_by: Entity) -> bool:
+        """Whether there is a quota that such users use, however it is set."""
+        users = (None,) if used_by.user is None else (used_by.user, DEFAULT)
+        client_ids = (None,) if used_by.client_id is None else (used_by.client_id, DEFAULT)
+        return any((user, client_id) in self._by_key for user in users for client_id in client_ids)
+
     def _candidates(self, user: str, client_id: str) -> Iterable[tuple[_Key, _Key]]:
         levels, both = self._levels, (user, client_id)
         if client_id and (True, True) in levels:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from ottla.quotas.entities import Entity
 from ottla.quotas.limits import Limit
-from ottla.quotas.rates import Rate, TokenBucket
+from ottla.quotas.rates import TokenBucket
 
 MOST_METERS: Final = 10_000
 """For each kind of quota; then the one that was not used for the longest time goes."""
@@ -17,24 +17,22 @@ LONGEST_NAME: Final = 200
 """Characters of a name that are kept; of longer ones a digest takes the place of the rest."""
 EXPIRED_AT_ONCE: Final = 2
 
-Meter = Rate | TokenBucket
-
 
 class Meters:
-    """Meters by key, the last used ones last. One that was idle for long enough to be as good as new is dropped."""
+    """Meters by key, the last used ones last. One that is idle is dropped, since it is as good as new."""
 
     __slots__ = ("_idle_after_ms", "_meters", "_most", "_new")
 
-    def __init__(self, new: Callable[[], Meter], idle_after_ms: float, most: int = MOST_METERS) -> None:
+    def __init__(self, new: Callable[[], TokenBucket], idle_after_ms: float, most: int = MOST_METERS) -> None:
         self._new = new
         self._idle_after_ms = idle_after_ms
         self._most = most
-        self._meters: OrderedDict[Hashable, tuple[Meter, float]] = OrderedDict()
+        self._meters: OrderedDict[Hashable, tuple[TokenBucket, float]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._meters)
 
-    def of(self, key: Hashable, limit_per_s: float, now_ms: float) -> Meter:
+    def of(self, key: Hashable, limit_per_s: float, now_ms: float) -> TokenBucket:
         """The meter of a key, which is used now, within this limit."""
         meters = self._meters
         known = meters.get(key)
@@ -54,14 +52,23 @@ class Meters:
             if not meters:
                 return
             oldest = next(iter(meters))
-            if len(meters) < self._most and now_ms - meters[oldest][1] < self._idle_after_ms:
+            meter, used_ms = meters[oldest]
+            is_idle = now_ms - used_ms >= self._idle_after_ms
+            if is_idle and meter.excess_ms(now_ms) > 0 and len(meters) < self._most:
+                meters.move_to_end(oldest)  # its user has to wait still
+            elif is_idle or len(meters) >= self._most:
+                del meters[oldest]
+            else:
                 return
-            del meters[oldest]
 
-    def in_use(self, now_ms: float) -> list[tuple[Hashable, Meter]]:
-        """The meters that are not idle, by key."""
+    def in_use(self, now_ms: float) -> list[tuple[Hashable, TokenBucket]]:
+        """The meters that are not idle, or whose users have to wait, by key."""
         since = now_ms - self._idle_after_ms
-        return [(key, meter) for key, (meter, used_ms) in self._meters.items() if used_ms > since]
+        return [
+            (key, meter)
+            for key, (meter, used_ms) in self._meters.items()
+            if used_ms > since or meter.excess_ms(now_ms) > 0
+        ]
 
 
 def key_of(limit: Limit) -> Entity:

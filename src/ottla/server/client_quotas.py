@@ -21,9 +21,9 @@ from ottla.quotas.entities import (
     REQUEST_PERCENTAGE,
     Entity,
 )
-from ottla.quotas.limits import NO_LIMITS, Limits, concerns_quotas, read_limits
-from ottla.quotas.rates import Rate, TokenBucket, Window, whole_ms
-from ottla.quotas.usage import Meter, Meters, Used, key_of
+from ottla.quotas.limits import NO_LIMITS, ClientLimits, Limits, concerns_quotas, read_limits
+from ottla.quotas.rates import TokenBucket, Window, whole_ms
+from ottla.quotas.usage import Meters, Used, key_of
 from ottla.slices import Steps
 
 if TYPE_CHECKING:
@@ -84,15 +84,14 @@ class Enforcement:
     """Measures what clients use of their quotas, and decides how long they are throttled."""
 
     def __init__(self, clock: "Clock", window: Window, mutations: Window) -> None:
-        self.limits: Mapping[str, Any] = {}
+        self.limits: Mapping[str, ClientLimits] = {}
         self.window = window
         self._clock = clock
-        rates = partial(Meters, partial(Rate, window), window.idle_after_ms)
         self._meters: dict[str, Meters] = {
-            PRODUCER_BYTE_RATE: rates(),
-            CONSUMER_BYTE_RATE: rates(),
-            REQUEST_PERCENTAGE: rates(),
-            CONTROLLER_MUTATION_RATE: Meters(partial(TokenBucket, mutations), mutations.idle_after_ms),
+            PRODUCER_BYTE_RATE: Meters(partial(TokenBucket, window), window.idle_after_ms),
+            CONSUMER_BYTE_RATE: Meters(partial(TokenBucket, window), window.idle_after_ms),
+            REQUEST_PERCENTAGE: Meters(partial(TokenBucket, window, None, window.ms), window.idle_after_ms),
+            CONTROLLER_MUTATION_RATE: Meters(partial(TokenBucket, mutations, mutations.ms), mutations.idle_after_ms),
         }
 
     def now_ms(self) -> float:
@@ -107,7 +106,7 @@ class Enforcement:
         user = context.principal.removeprefix(USER_PREFIX)
         return Metered(self, user, context.client_id or "", context.api_key, request_bytes)
 
-    def meter(self, kind: str, user: str, client_id: str, now_ms: float) -> Meter | None:
+    def meter(self, kind: str, user: str, client_id: str, now_ms: float) -> TokenBucket | None:
         """What measures the use of the quota that holds; None without one."""
         limits = self.limits.get(kind)
         limit = None if limits is None else limits.of(user, client_id)
@@ -118,8 +117,9 @@ class Enforcement:
         now_ms = self.now_ms()
         found = []
         for kind, meters in self._meters.items():
-            for entity, meter in meters.in_use(now_ms) if kind in self.limits else ():
-                if isinstance(entity, Entity):
+            limits = self.limits.get(kind)
+            for entity, meter in meters.in_use(now_ms):
+                if limits is not None and isinstance(entity, Entity) and limits.has(entity):
                     throttled_ms = whole_ms(meter.excess_ms(now_ms))
                     found.append(Used(kind, entity, meter.limit, meter.per_s(now_ms), throttled_ms))
                 yield
@@ -150,7 +150,7 @@ class Metered:
         elif (meter := self._meter(REQUEST_PERCENTAGE)) is not None:
             meter.add(seconds * PERCENT_OF_A_SECOND, self._enforcement.now_ms())
 
-    def _meter(self, kind: str) -> Meter | None:
+    def _meter(self, kind: str) -> TokenBucket | None:
         enforcement = self._enforcement
         return enforcement.meter(kind, self._user, self._client_id, enforcement.now_ms())
 
@@ -185,9 +185,8 @@ class Metered:
         meter = self._meter(CONSUMER_BYTE_RATE)
         return None if meter is None else int(min(self._most(meter), 2**31 - 1))
 
-    def _most(self, meter: Meter) -> float:
-        samples, sample_ms = self._enforcement.window
-        return meter.limit * max((samples - 1) * sample_ms / 1000, 0.001)
+    def _most(self, meter: TokenBucket) -> float:
+        return meter.limit * self._enforcement.window.burst_ms / 1000
 
     def fetched(self, record_bytes: int, partitions: int) -> bool:
         """Account for an answer with records. False if it must be sent without them, since they are too many now.

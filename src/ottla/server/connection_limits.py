@@ -21,7 +21,7 @@ from ottla.config.broker_settings import BROKER_SETTINGS
 from ottla.errors import InvalidConfig
 from ottla.quotas.entities import DEFAULT
 from ottla.quotas.limits import Limits
-from ottla.quotas.rates import Rate, Window
+from ottla.quotas.rates import TokenBucket, Window
 from ottla.quotas.usage import Meters
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class ListenerLimits:
     def __init__(self, window: Window) -> None:
         self.count = 0
         self._most = self._per_s = UNLIMITED
-        self._rate = Rate(window)
+        self._rate = TokenBucket(window)
 
     def change(self, most: int, per_s: int) -> None:
         """Apply other limits: connections at a time, and new ones per second."""
@@ -120,7 +120,7 @@ class ConnectionLimits:
         self._all = ListenerLimits(self._window)
         self._listeners: dict[str, ListenerLimits] = {}
         self._addresses: Mapping[str, float] = {}
-        self._from_addresses = Meters(partial(Rate, self._window), self._window.idle_after_ms)
+        self._from_addresses = Meters(partial(TokenBucket, self._window), self._window.idle_after_ms)
         self.delayed = 0
         """Connections that wait for their refusal."""
         self._overrides = self.resolved(config.max_connections_per_ip_overrides)

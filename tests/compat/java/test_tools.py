@@ -133,6 +133,21 @@ def test_settings_of_brokers_are_shown_and_changed(bootstrap: str) -> None:
     tool(bootstrap, "ConfigCommand", "--alter", *entity, "--delete-config", "log.segment.bytes")
 
 
+def test_quotas(bootstrap: str) -> None:
+    users = ("--entity-type", "users", "--entity-name", "carol")
+    clients = ("--entity-type", "clients", "--entity-default")
+    ips = ("--entity-type", "ips", "--entity-name", "10.1.2.3")
+    tool(bootstrap, "ConfigCommand", "--alter", *users, *clients, "--add-config", "producer_byte_rate=1048576")
+    tool(bootstrap, "ConfigCommand", "--alter", *ips, "--add-config", "connection_creation_rate=50")
+    text = tool(bootstrap, "ConfigCommand", "--describe", *users, *clients)
+    assert "user-principal 'carol', the default client-id are producer_byte_rate=1048576.0" in text
+    assert "connection_creation_rate=50.0" in tool(bootstrap, "ConfigCommand", "--describe", *ips)
+    tool(bootstrap, "ConfigCommand", "--alter", *users, *clients, "--delete-config", "producer_byte_rate")
+    assert "producer_byte_rate" not in tool(bootstrap, "ConfigCommand", "--describe", *users, *clients)
+    with pytest.raises(ToolFailedError, match="Only connection quota configs"):
+        tool(bootstrap, "ConfigCommand", "--alter", *ips, "--add-config", "producer_byte_rate=1")
+
+
 def test_records_are_deleted(bootstrap: str, new_topic: NewTopicFactory, tmp_path: Path) -> None:
     topic = new_topic()
     produce_lines(bootstrap, topic, *map(str, range(20)))

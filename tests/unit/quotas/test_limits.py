@@ -7,7 +7,7 @@ import pytest
 from ottla.cluster.image import ResourceType
 from ottla.quotas.entities import DEFAULT, Entity
 from ottla.quotas.limits import ClientLimits, Limit, concerns_quotas, read_limits
-from ottla.quotas.rates import Rate, Window
+from ottla.quotas.rates import TokenBucket, Window
 from ottla.quotas.usage import EXPIRED_AT_ONCE, LONGEST_NAME, Meters, key_of
 
 U, C, D = "alice", "app", DEFAULT
@@ -31,6 +31,14 @@ def test_the_first_that_is_set_holds() -> None:
             limits = ClientLimits({key: float(number) for number, (key, _) in chosen})
             number, (_, used_by) = chosen[0]
             assert limits.of(U, C) == Limit(float(number), Entity(*used_by))
+
+
+def test_users_of_a_quota_have_it_however_it_is_set() -> None:
+    limits = ClientLimits({(U, D): 1.0, (D, None): 2.0, (None, C): 3.0})
+    for used_by in (Entity(U, C), Entity("bob"), Entity(client_id=C)):
+        assert limits.has(used_by)
+    for used_by in (Entity("bob", C), Entity(client_id="other")):
+        assert not limits.has(used_by)
 
 
 def test_others_have_none() -> None:
@@ -79,13 +87,13 @@ def test_changes_of_other_settings_are_passed_over() -> None:
 
 def meters(most: int) -> Meters:
     window = Window(11, 1000)
-    return Meters(lambda: Rate(window), window.idle_after_ms, most)
+    return Meters(lambda: TokenBucket(window), window.idle_after_ms, most)
 
 
 def test_invented_ids_do_not_pile_up() -> None:
     kept = meters(100)
     for number in range(10_000):
-        kept.of(number, 1.0, number).add(1, number)
+        kept.of(number, 1.0, number).add(100, number)
         assert len(kept) <= 100
     assert [key for key, _ in kept.in_use(10_000)] == list(range(9_900, 10_000))
 
@@ -98,6 +106,14 @@ def test_idle_ones_go_while_others_come() -> None:
         kept.of(f"later {number}", 1.0, 60_000)
     assert len(kept) == 1000
     assert EXPIRED_AT_ONCE > 1, "or they would never get fewer"
+
+
+def test_one_that_has_to_wait_is_not_forgotten_for_being_idle() -> None:
+    kept = meters(100)
+    kept.of("in debt", 1.0, 0).add(1_000, 0)
+    for at in range(0, 900_000, 10_000):
+        kept.of(at, 1.0, at)
+    assert kept.of("in debt", 1.0, 900_000).excess_ms(900_000) == 90_000
 
 
 def test_one_in_use_is_remembered_and_its_limit_follows() -> None:
