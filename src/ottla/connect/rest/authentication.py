@@ -124,7 +124,9 @@ class Logins:
 
     async def _is_right(self, kept: str | None, password: str) -> bool:
         if kept is not None and not is_hash(kept):
-            return is_right(kept, password)
+            if is_right(kept, password):
+                return True
+            kept = None  # refused as late as a user who does not exist
         loop = asyncio.get_running_loop()
         right = await loop.run_in_executor(self._threads, is_right, kept or DECOY, password)
         return right and kept is not None
