@@ -13,11 +13,12 @@ from tests.support.probe import free_port
 from tests.support.raw_client import RawConnection
 from tests.support.requirements import require
 
-from ottla.errors import ErrorCode
+from ottla.config.kerberos import KerberosKey, KerberosSettings
+from ottla.errors import ErrorCode, InvalidConfig
 from ottla.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from ottla.security.gssapi import Acceptor, Credentials, GssError, Initiator, new_cache
-from ottla.security.kerberos import KerberosLogin
+from ottla.security.kerberos import KerberosLogin, check_kerberos
 
 SERVICE = "kafka/localhost"
 LINES = [f"{number}" for number in range(200)]
@@ -203,3 +204,11 @@ def test_contexts_are_for_one_service(realm: Realm) -> None:
     credentials = Credentials(f"alice@{NAME}", str(realm.table_of("alice")), cache=new_cache())
     with pytest.raises(GssError, match="not found"):
         Initiator(credentials, "other", "localhost").step(b"")
+
+
+@pytest.mark.parametrize(("table", "principal"), [("none.keytab", SERVICE), ("", "other/localhost")])
+def test_a_broker_needs_its_key(realm: Realm, tmp_path: Path, table: str, principal: str) -> None:
+    path = tmp_path / table if table else realm.table_of(SERVICE)
+    key = KerberosKey(f"{principal}@{NAME}", str(path))
+    with pytest.raises(InvalidConfig, match=f"the key table {path} cannot be used for {principal}@{NAME}: "):
+        check_kerberos(KerberosSettings(key, ("DEFAULT",)))

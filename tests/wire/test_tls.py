@@ -273,6 +273,27 @@ def test_many_handshakes_at_once_delay_nobody(tmp_path: Path, authority: Authori
 
 
 @pytest.mark.soak
+def test_a_revoked_certificate_is_refused_without_a_restart(tmp_path: Path, authority: Authority) -> None:
+    ca, trust = authority.write(tmp_path / "ca.pem"), authority.write(tmp_path / "trust.pem")
+    issued = authority.issue("client")
+    good, revoked = (each.write_pem(tmp_path / f"{at}.pem") for at, each in enumerate((authority.issue("b"), issued)))
+    store = authority.issue("broker").write_pem(tmp_path / "broker.pem")
+    trusting = {"truststore_type": "PEM", "truststore_location": str(trust), "client_auth": "required"}
+    with tls_broker(tmp_path, authority, **pem(store), **trusting) as (broker, address):
+
+        def client(certificate: Path) -> AdminClient:
+            own = {"ssl.certificate.location": str(certificate), "ssl.key.location": str(certificate)}
+            return AdminClient(properties(address, ca, **own))
+
+        assert client(revoked).list_topics(timeout=10).brokers
+        trust.write_bytes(trust.read_bytes() + authority.revocation_list(issued))
+        context = ssl.create_default_context(cafile=ca)
+        context.load_cert_chain(revoked)
+        eventually(lambda: is_refused(address, context) and "certificate revoked" in broker.log_text(), timeout_s=60)
+        assert client(good).list_topics(timeout=10).brokers
+
+
+@pytest.mark.soak
 def test_a_thousand_clients_that_reconnect_delay_no_other(tmp_path: Path, authority: Authority) -> None:
     """They are a process of the lowest priority, so that the broker alone competes with the client that is delayed."""
     with tls_broker(tmp_path, authority) as (broker, address), RawConnection(broker.bootstrap) as bystander:
