@@ -19,7 +19,7 @@ from tests.compat.cli.program import OttlaProgram
 from tests.compat.genuine.test_same_answers import comparable, flat
 from tests.support.eventually import eventually
 from tests.support.mixed_cluster import KAFKA, OTTLA, SECOND_OTTLA, TIMEOUT_S, MixedCluster, check_nothing_lost
-from tests.support.quota_stories import CLIENT, USER, Entity, alteration, produced, question
+from tests.support.quota_stories import CLIENT, USER, Entity, alteration, consumed, produced, question
 from tests.support.raw_client import RawConnection, ask
 from tests.support.steady_producer import SteadyProducer
 from tests.support.stories import batch
@@ -176,6 +176,23 @@ def test_quotas_that_one_sets_hold_on_the_other(cluster: MixedCluster) -> None:
     for number in at:
         known = ask(at[number], DescribeUserScramCredentialsRequest(users=None), 0)
         assert [(user.user, user.credential_infos[0].mechanism) for user in known.results] == [("ANONYMOUS", 1)]
+
+
+def test_followers_use_no_quota(cluster: MixedCluster) -> None:
+    """Brokers fetch as the user ANONYMOUS here, whose consumers may have a byte a second."""
+    cluster.create("replicated", [[OTTLA, KAFKA]])
+    leader = cluster.brokers[OTTLA].bootstrap
+    entity: Entity = ((USER, "ANONYMOUS"),)
+    assert ask(leader, alteration((entity, (("consumer_byte_rate", 1.0),))), 1).entries[0].error_code == 0
+    try:
+        with RawConnection(leader) as connection:
+            for _ in range(5):  # acks=all
+                produced(connection, "replicated", batch(os.urandom(50_000)))
+            first, size = consumed(connection, "replicated", 0, 60_000)
+            assert size > 50_000
+            assert first.throttle_time_ms > 10_000
+    finally:
+        assert ask(leader, alteration((entity, (("consumer_byte_rate", None),))), 1).entries[0].error_code == 0
 
 
 @pytest.mark.soak
