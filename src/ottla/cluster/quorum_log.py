@@ -4,8 +4,8 @@ A record's value is a frame version (1), the record's type and its version, each
 
     | frame | type | version | record ... |
 
-Only what Ottla keeps too is read: topics, partitions, settings and producer ids. Records between a begin and an end of
-transaction count only if it was not aborted (KIP-868).
+Only what Ottla keeps too is read: topics, partitions, settings, quotas and producer ids. Records between a begin and
+an end of transaction count only if it was not aborted (KIP-868).
 
 Source: KIP-631 and the record definitions of Kafka 4.3.
 """
@@ -20,8 +20,8 @@ from ottla.cluster.image import ResourceType
 from ottla.errors import CorruptMessage
 from ottla.protocol.compiled import decode
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.primitives import Int8, Int32, Int64, read_uvarint
-from ottla.protocol.schema import Message, message, since
+from ottla.protocol.primitives import Float64, Int8, Int32, Int64, read_uvarint
+from ottla.protocol.schema import Message, Struct, message, since, struct
 from ottla.records.batch import BatchHeader, is_intact, iter_batches
 from ottla.records.record import decode_records
 
@@ -93,6 +93,24 @@ class RemoveTopicRecord(Message):
     topic_id: UUID
 
 
+@struct
+class QuotaEntityData(Struct):
+    """A part of the entity of a quota; without a name, the default."""
+
+    entity_type: str
+    entity_name: str | None
+
+
+@message(versions=(0, 0), flexible=0)
+class ClientQuotaRecord(Message):
+    """Type 14: a quota has this value, or is gone."""
+
+    entity: list[QuotaEntityData]
+    key: str
+    value: Float64
+    remove: bool
+
+
 @message(versions=(0, 0), flexible=0)
 class ProducerIdsRecord(Message):
     """Type 15: producer ids below `next_producer_id` have been given out."""
@@ -108,6 +126,7 @@ _RECORDS: Final[dict[int, type[Message]]] = {
     4: ConfigRecord,
     5: PartitionChangeRecord,
     9: RemoveTopicRecord,
+    14: ClientQuotaRecord,
     15: ProducerIdsRecord,
 }
 _BEGIN_TRANSACTION: Final = 23
@@ -138,6 +157,8 @@ class QuorumState:
 
     topics: dict[UUID, QuorumTopic] = field(default_factory=dict)
     configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
+    quotas: dict[tuple[tuple[str, str | None], ...], dict[str, float]] = field(default_factory=dict)
+    """Values by entity: the type and name of each of its parts."""
     next_producer_id: int = 0
     next_offset: int = 0
     """Offset of the first record that was not read."""
@@ -216,5 +237,12 @@ class QuorumState:
                     configs.pop(found.name, None)
                 else:
                     configs[found.name] = found.value
+            case ClientQuotaRecord():
+                entity = tuple((part.entity_type, part.entity_name) for part in found.entity)
+                quotas = self.quotas.setdefault(entity, {})
+                if found.remove:
+                    quotas.pop(found.key, None)
+                else:
+                    quotas[found.key] = found.value
             case ProducerIdsRecord():
                 self.next_producer_id = found.next_producer_id

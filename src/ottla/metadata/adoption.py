@@ -22,9 +22,10 @@ from ottla.config.client_metrics_settings import CLIENT_METRICS_SETTINGS
 from ottla.config.group_settings import GROUP_SETTINGS
 from ottla.config.setting import Change
 from ottla.config.topic_settings import TOPIC_SETTINGS
-from ottla.errors import InvalidConfig, InvalidTopic, OttlaError
+from ottla.errors import InvalidConfig, InvalidRequest, InvalidTopic, OttlaError
 from ottla.ids import BrokerId, LeaderEpoch, PartitionId, TopicId, TopicName
 from ottla.metadata.store.layout import uuid_from_text
+from ottla.quotas.entities import checked_entity, checked_value
 
 if TYPE_CHECKING:
     from ottla.cluster.quorum_log import QuorumState
@@ -187,6 +188,15 @@ def _adopt_quorum(quorum: "QuorumState", found: Mapping[TopicName, AdoptedTopic]
         kept = _kept_configs(resource_type, resource, configs, node_id)
         if kept:
             adopted.configs[ResourceType(resource_type), resource] = kept
+    for named, values in quorum.quotas.items():
+        try:
+            entity = checked_entity(named)
+            quotas = {key: checked_value(entity, key, value) for key, value in values.items()}
+        except InvalidRequest as problem:
+            log.warning("quotas of %s are not taken over: %s", dict(named), problem)
+        else:
+            if quotas:
+                adopted.configs[entity.resource] = quotas
     return adopted
 
 

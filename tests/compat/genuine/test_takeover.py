@@ -5,9 +5,12 @@ from typing import Any, cast
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
+from tests.compat.genuine.test_same_answers import comparable
 from tests.support.eventually import eventually
 from tests.support.genuine import GenuineKafka
 from tests.support.ottla_process import OttlaProcess
+from tests.support.quota_stories import REMOVED, alteration, question
+from tests.support.quota_stories import SET as QUOTAS
 from tests.support.raw_client import ask
 
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -59,6 +62,11 @@ def topics_of(bootstrap: str) -> dict[str, Any]:
     return found
 
 
+def quotas_of(bootstrap: str) -> list[str]:
+    """Sorted; entities whose parts come in another order are the same."""
+    return sorted(str(comparable(entry)) for entry in ask(bootstrap, question(), 1).entries)
+
+
 def test_everything_is_there_after_the_takeover(tmp_path: Path) -> None:
     with GenuineKafka(tmp_path) as kafka:
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
@@ -83,7 +91,11 @@ def test_everything_is_there_after_the_takeover(tmp_path: Path) -> None:
         isolation = ConfigEntry("share.isolation.level", "read_committed", incremental_operation=AlterConfigOpType.SET)
         of_group = ConfigResource(ResourceType.GROUP, "readers", incremental_configs=[isolation])
         admin.incremental_alter_configs([of_group])[of_group].result(20)
+        harmless = [each for each in QUOTAS if each[0] != (("user", None), ("client-id", None))]  # of no client here
+        for quotas in (harmless, REMOVED):
+            ask(kafka.bootstrap, alteration(*quotas), 1)
         written = consume(kafka.bootstrap, "readers", RECORDS)
+        kept = eventually(lambda: "2.0" in str(found := quotas_of(kafka.bootstrap)) and found)
         before = eventually(lambda: (found := topics_of(kafka.bootstrap)) and "gone" not in found and found)
         used_id = eventually(
             lambda: (
@@ -98,6 +110,7 @@ def test_everything_is_there_after_the_takeover(tmp_path: Path) -> None:
 
     with OttlaProcess(properties={"log.dirs": str(log_dir)}) as ottla:
         assert topics_of(ottla.bootstrap) == before
+        assert quotas_of(ottla.bootstrap) == kept
         admin = AdminClient({"bootstrap.servers": ottla.bootstrap})
         assert (
             admin.describe_configs([of_group])[of_group].result(10)["share.isolation.level"].value == "read_committed"
