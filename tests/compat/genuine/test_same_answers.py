@@ -510,6 +510,7 @@ def test_quotas(pair: Pair) -> None:
     pair.look(question(), 1)
     pair.ask(alteration(QUOTAS[0], QUOTAS[0], REFUSED[0], ((("user", "alice"),), (("producer_byte_rate", 5.0),))), 1)
     pair.look(question(), 1)
+    pair.ask(alteration(*((entity, tuple((key, None) for key, _ in ops)) for entity, ops in QUOTAS)), 1)
 
 
 def test_throttle_times(pair: Pair) -> None:
