@@ -23,7 +23,7 @@ from ottla.pipeline.context import RunContext
 from ottla.pipeline.errors import JobError, PipelineError
 from ottla.pipeline.golden_run import InputRecord, Trial
 from ottla.pipeline.queries import plan
-from ottla.pipeline.rows import Checked, from_debezium, watermark
+from ottla.pipeline.rows import Checked, from_debezium, registry, watermark
 from ottla.pipeline.rows.captured import Captured
 from ottla.pipeline.rows.dead_letters import DeadLetter
 from ottla.pipeline.rows.late import LateRows, Load
@@ -35,6 +35,7 @@ from tests.pipeline.run_process import CommandLine
 from tests.pipeline.sink_targets import Target
 from tests.pipeline.topic import Topic
 from tests.support.change_events import AT_MS, CapturedTable, Event, numeric
+from tests.support.schema_registry import SchemaRegistry
 
 COLUMNS = (("id", "int4", -1), ("name", "text", -1), ("credit", "numeric", numeric(12, 2)), ("since", "date", -1))
 CUSTOMERS = CapturedTable(*COLUMNS)
@@ -125,6 +126,43 @@ def test_a_column_that_was_added_is_there_from_the_next_start_on(
     assert loaded(context, given).rows.columns[:4] == ["id", "name", "credit", "since"]
     chosen = loaded(context, captured(source.name, schema="id INT")).rows
     assert chosen.select("id", "_op").orderBy("_offset").collect() == [(1, "c"), (1, "u"), (1, "u")]
+
+
+def test_avro_is_read_by_the_registry_also_after_the_table_was_altered(
+    spark: SparkSession, new_topic: TopicFactory, tmp_path: Path
+) -> None:
+    source = new_topic(2)
+    context = context_of(spark, tmp_path, source.bootstrap)
+    out = Target("database", tmp_path)
+    with SchemaRegistry() as serving:
+        table = CapturedTable(*COLUMNS, registry=serving.url)
+        altered = CapturedTable(*COLUMNS[:2], ("credit", "numeric", numeric(14, 4)), registry=serving.url)
+        send(source, table.created(*customer(1, "a")), table.created(*customer(2, "b")), table.deleted(*of_key(2)))
+        send(source, altered.updated("1", "a", "2.1234"), altered.created("3", "c", None))
+        with pytest.raises(JobError, match=r"wire format \(Avro\), and no registry is named: give registry=registry"):
+            captured(source.name).load(context)
+
+        job = Job("avro", dead_letters=new_topic().name)
+        job.apply_changes(captured(source.name, registry=registry(serving.url)), into=out.sink(), name="copy")
+        run_job(job, context, tmp_path / "checkpoints")
+        table.close()
+        altered.close()
+
+    assert out.read("id, name, credit") == [(1, "a", "2.1234"), (3, "c", None)]
+
+
+def test_an_empty_topic_whose_records_turn_out_to_have_no_key(
+    spark: SparkSession, new_topic: TopicFactory, tmp_path: Path
+) -> None:
+    source = new_topic()
+    context = context_of(spark, tmp_path, source.bootstrap)
+    given = captured(source.name, schema="id INT, name STRING")
+    rows = given.decode(topic(source.name).read(context), context).rows
+    assert rows.count() == 0
+    send(source, [(None, value) for _, value in CUSTOMERS.created(*customer(1, "a"))])
+    with pytest.raises(PySparkException, match="was empty when the run began, and its records have no key"):
+        rows.collect()
+    assert loaded(context, given).rows.count() == 1  # from the next start on; a table that follows it is refused
 
 
 def test_a_topic_that_does_not_show_the_columns_is_refused(

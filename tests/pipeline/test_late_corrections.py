@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ottla.pipeline import Job, topic
+from ottla.pipeline.brokers import Brokers
 from ottla.pipeline.context import AVAILABLE_NOW, RunContext
 from ottla.pipeline.corrections import Closing, Rule
 from ottla.pipeline.errors import JobError
@@ -265,3 +266,8 @@ def test_sinks_that_only_append_are_refused_where_they_are_declared() -> None:
         )
     with pytest.raises(JobError, match=r"or are merged into the output: late='correct'"):
         job.sql_flow("flow", "SELECT * FROM rows", rows=topic("t"), to=topic("t", key="k"), late="corrct")
+
+
+def test_a_topic_that_forgets_is_no_output_to_correct(new_topic: TopicFactory, bootstrap: str) -> None:
+    kept, forgotten = (new_topic(config={"cleanup.policy": policy}).name for policy in ("compact", "compact,delete"))
+    assert Brokers({"bootstrap.servers": bootstrap}).not_compacted([kept, forgotten]) == {forgotten: "compact,delete"}

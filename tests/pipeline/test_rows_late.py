@@ -195,3 +195,23 @@ def test_a_flow_without_a_watermark_of_its_own_is_refused(followed: Callable[...
 
     with pytest.raises(PipelineError, match=r"sets no watermark by rows\.watermark"):
         flow.late().catch_up(unheard=True)
+
+
+def test_one_record_from_the_future_closes_no_window_where_it_is_rejected(
+    spark: SparkSession, new_topic: TopicFactory, tmp_path: Path
+) -> None:
+    """The check of docs/pipeline.md, and of the job that `ottla pipeline new` writes."""
+    source = new_topic()
+
+    def run(*lines: str) -> list[tuple[str, int]]:
+        source.send(lines)
+        read = from_json(source.stream(spark), SCHEMA, keep=("timestamp",))
+        latest = F.col("timestamp") + F.expr("INTERVAL 1 DAY")
+        rows = tumbling(read.check("is not from the future", F.col("at") < latest).rows)
+        found = run_to_end(rows, tmp_path / "checkpoint")
+        assert not any(each["numRowsDroppedByWatermark"] for batch in found.batches for each in batch["stateOperators"])
+        return [(row["k"], row["count"]) for row in found.rows]
+
+    in_a_century = event("x", 1).replace("2026", "2126")
+    assert run(event("a", 95), event("a", 101), in_a_century) == []
+    assert sorted(run(event("a", 96), event("b", 97), event("c", 130))) == [("a", 1), ("a", 2), ("b", 1)]

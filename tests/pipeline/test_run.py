@@ -237,6 +237,8 @@ def test_what_is_wrong_before_spark_starts(broker: BrokerProcess, ottla: Command
     )
     assert "reads topic 'arrival', which does not exist on" in complaint(text)
     assert "did you mean 'arrivals'?" in complaint(text)
+    long = text.replace("'arrival'", "'arrivals'").replace("'x'", repr("x" * 250))
+    assert "whose name has 250 characters, and a topic's has at most 249: shorten" in complaint(long)
     assert "'memory' is no setting such as spark.driver.memory=2g" in complaint(text, "--conf", "memory")
     assert "has no parameter 'x'" in complaint(text, "--param", "x=1")
     assert "cannot name a run" in complaint(text, "--name", "a/b")

@@ -8,6 +8,8 @@ from ottla.connect.connectors.capture.envelope import Column, TableEvents
 from ottla.connect.connectors.postgres.decoding.changes import SOURCE
 from ottla.connect.connectors.postgres.decoding.types import PostgresType, map_type
 from ottla.connect.connectors.postgres.settings import PostgresSettings
+from ottla.connect.converters.avro_converter import AvroConverter
+from ottla.connect.converters.base import Converter
 from ottla.connect.converters.json_converter import JsonConverter
 
 UNSENT: Final = object()
@@ -38,7 +40,8 @@ def numeric(precision: int, scale: int) -> int:
 class CapturedTable:
     """One table. `columns`: name, PostgreSQL's type and its modifier (-1: none); those of the key are not null.
 
-    `schemas`: whether records carry them. `settings` are the connector's, such as `decimal_handling_mode`.
+    `schemas`: whether records carry them; with the address of a `registry`, they are Avro. `settings` are the
+    connector's, such as `decimal_handling_mode`.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class CapturedTable:
         key: Sequence[str] = ("id",),
         topic: str = "shop.public.customers",
         schemas: bool = True,
+        registry: str | None = None,
         **settings: str,
     ) -> None:
         given = {"database_hostname": "h", "database_user": "u", "database_dbname": "d", "topic_prefix": "shop"}
@@ -60,10 +64,20 @@ class CapturedTable:
             )
         self._events = TableEvents(topic, made, key, SOURCE, unchanged=UNSENT)
         self._topic = topic
-        self._converter = JsonConverter({"schemas.enable": str(schemas).lower()})
+        self._converter: Converter = JsonConverter({"schemas.enable": str(schemas).lower()})
+        self._key_converter: Converter = self._converter
+        if registry is not None:
+            self._key_converter, self._converter = (
+                AvroConverter({"schema.registry.url": registry}, is_key=is_key) for is_key in (True, False)
+            )
         self._lsn = 0
         self.at_ms = AT_MS
         """When the next change happens."""
+
+    def close(self) -> None:
+        """Let go of the registry."""
+        self._key_converter.close()
+        self._converter.close()
 
     def created(self, *values: Any, op: str = "c") -> list[Event]:
         """An insert, or with `op` r a row that a snapshot read. Values are PostgreSQL's texts, None, or UNSENT."""
@@ -90,7 +104,7 @@ class CapturedTable:
     def _written(self, records: list[SourceRecord]) -> list[Event]:
         return [
             (
-                self._converter.to_bytes(self._topic, each.key_schema, each.key),
+                self._key_converter.to_bytes(self._topic, each.key_schema, each.key),
                 self._converter.to_bytes(self._topic, each.value_schema, each.value),
             )
             for each in records

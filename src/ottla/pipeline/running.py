@@ -24,6 +24,7 @@ from ottla.pipeline.context import AVAILABLE_NOW, Outputs, Pins, RunContext, suf
 from ottla.pipeline.errors import PipelineError
 from ottla.pipeline.job import ISOLATE, Flow, Job
 from ottla.pipeline.late_rows import LateRowsThread
+from ottla.pipeline.names import check_topic_names
 from ottla.pipeline.progress import latest
 from ottla.pipeline.queries import DEAD_LETTERS, Planned, follower, plan, stages, upstream
 from ottla.pipeline.restore import Restoration
@@ -253,6 +254,7 @@ class _Start:
     def _prepare_topics(self, brokers: Brokers) -> None:
         """Check the topics that are read, and make those that flows write for each other."""
         job = self.request.job
+        check_topic_names(self._named(job.writes()))
         if self.restoration is not None:
             self.restoration.check_topics(brokers)
             self.restoration.check_sinks(job, self._outputs(self.restoration.manifest))

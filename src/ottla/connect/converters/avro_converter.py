@@ -45,6 +45,8 @@ _CONNECT: Final = {avro: name for name, avro in _LOGICAL.items()}
 _LOGICAL_TYPES: Final = {"date": Type.INT32, "time-millis": Type.INT32, "timestamp-millis": Type.INT64}
 _DEFAULT_NAME: Final = "ConnectDefault"
 _NAMESPACE: Final = "io.confluent.connect.avro"
+_ENTRY: Final = f"{_NAMESPACE}.MapEntry"
+_INTERNAL: Final = "connect.internal.type"
 _ODD: Final = re.compile(r"[^A-Za-z0-9_.]")
 _PRECISION: Final = 64
 
@@ -99,11 +101,9 @@ def _check_arrays(written: Any, named: dict[str, bool]) -> bool:
         return _check_arrays(kind, named)
     if kind == "record":
         fields = [_check_arrays(each["type"], named) for each in written["fields"]]
-        named[written["name"]] = all(fields)
-        return named[written["name"]]
+        return _note_names(written, named, all(fields))
     if kind == "fixed":
-        named[written["name"]] = written["size"] == 0
-        return named[written["name"]]
+        return _note_names(written, named, written["size"] == 0)
     if kind == "array" and _check_arrays(written["items"], named):
         raise ValueError("it has an array of values that take no bytes")
     if kind == "map":
@@ -111,47 +111,76 @@ def _check_arrays(written: Any, named: dict[str, bool]) -> bool:
     return bool(kind == "null")
 
 
-def avro_schema(schema: Schema) -> Any:
-    """Avro's schema for one of Connect."""
-    inner = _without_null(schema)
+def _note_names(written: Mapping[str, Any], named: dict[str, bool], is_empty: bool) -> bool:
+    """A type may be referred to by its name alone, and with its namespace."""
+    for name in (written["name"], f"{written.get('namespace', '')}.{written['name']}"):
+        named[name] = is_empty
+    return is_empty
+
+
+def avro_schema(schema: Schema, named: dict[str, Schema] | None = None) -> Any:
+    """Avro's schema for one of Connect. `named` are the records that have been described before it: Avro describes each
+    name once, and refers to it afterwards. Raises BadRecord for two different records of one name."""
+    inner = _without_null(schema, {} if named is None else named)
     if not schema.optional:
         return inner
     return ["null", inner]
 
 
-def _without_null(schema: Schema) -> Any:
+def _without_null(schema: Schema, named: dict[str, Schema]) -> Any:
     if schema.type is Type.STRUCT:
-        name, namespace = _record_name(schema.name)
-        fields = [_avro_field(each) for each in schema.fields]
-        record = {"type": "record", "name": name, "namespace": namespace, "fields": fields}
-        return {**record, **({"connect.name": schema.name} if schema.name else {})}
+        return _record(schema, named)
     if schema.type is Type.ARRAY:
-        return {"type": "array", "items": avro_schema(schema.element)}
+        return {"type": "array", "items": avro_schema(schema.element, named)}
     if schema.type is Type.MAP:
-        keys, items = map(avro_schema, schema.entry)
         if schema.has_text_keys:
-            return {"type": "map", "values": items}
-        pair = [{"name": "key", "type": keys}, {"name": "value", "type": items}]
-        entry = {"type": "record", "name": "MapEntry", "namespace": _NAMESPACE, "fields": pair}
-        return {"type": "array", "items": entry}
+            return {"type": "map", "values": avro_schema(schema.entry[1], named)}
+        key, value = (Field(name, each) for name, each in zip(("key", "value"), schema.entry, strict=True))
+        entry = Schema(Type.STRUCT, name=_ENTRY, fields=(key, value))
+        return {"type": "array", "items": _record(entry, named)}
     plain = _PRIMITIVES[schema.type]
     if schema.name is None:
         return plain
-    named: dict[str, Any] = dict(plain) if isinstance(plain, dict) else {"type": plain}
-    named["connect.name"] = schema.name
+    found: dict[str, Any] = dict(plain) if isinstance(plain, dict) else {"type": plain}
+    found["connect.name"] = schema.name
     if schema.version is not None:
-        named["connect.version"] = schema.version
+        found["connect.version"] = schema.version
     if schema.parameters:
-        named["connect.parameters"] = dict(schema.parameters)
+        found["connect.parameters"] = dict(schema.parameters)
     if schema.name == DECIMAL:
-        named.update({"scale": scale_of(schema), "precision": _PRECISION, "logicalType": "decimal"})
+        found.update({"scale": scale_of(schema), "precision": _PRECISION, "logicalType": "decimal"})
     elif schema.name in _LOGICAL:
-        named["logicalType"] = _LOGICAL[schema.name]
-    return named
+        found["logicalType"] = _LOGICAL[schema.name]
+    return found
 
 
-def _avro_field(each: Field) -> dict[str, Any]:
-    written: dict[str, Any] = {"name": _field_name(each.name), "type": avro_schema(each.schema)}
+def _record(schema: Schema, named: dict[str, Schema]) -> Any:
+    """A record, or its name if it has been described. Records without a name are numbered."""
+    is_free = schema.name in (None, _ENTRY)
+    name, namespace = _record_name(schema.name)
+    first, number = f"{namespace}.{name}".lstrip("."), 1
+    full = first
+    while full in named and not _is_same(named[full], schema):
+        if not is_free:
+            raise BadRecord(f"Avro describes each name once, and two records {schema.name} have other fields")
+        number += 1
+        full = f"{first}{number}"
+    if full in named:
+        return full
+    named[full] = schema
+    fields = [_avro_field(each, named) for each in schema.fields]
+    record = {"type": "record", "name": full.rpartition(".")[2], "namespace": namespace, "fields": fields}
+    if schema.name == _ENTRY:
+        return {**record, _INTERNAL: "MapEntry"}
+    return {**record, **({"connect.name": schema.name} if schema.name else {})}
+
+
+def _is_same(one: Schema, other: Schema) -> bool:
+    return one.as_optional() == other.as_optional()
+
+
+def _avro_field(each: Field, named: dict[str, Schema]) -> dict[str, Any]:
+    written: dict[str, Any] = {"name": _field_name(each.name), "type": avro_schema(each.schema, named)}
     if each.schema.optional:
         written["default"] = None
     return written
@@ -184,21 +213,31 @@ def connect_schema(written: Any, named: dict[str, Schema]) -> Schema:
         fields = tuple(Field(each["name"], connect_schema(each["type"], named)) for each in written["fields"])
         full = written.get("connect.name") or ".".join(filter(None, (written.get("namespace"), written["name"])))
         schema = Schema(Type.STRUCT, name=full, fields=fields)
-        named[written["name"]] = named[full] = schema
+        spelled = ".".join(filter(None, (written.get("namespace"), written["name"])))
+        named[written["name"]] = named[spelled] = named[full] = schema
         return schema
     if kind == "enum":
         return Schema(Type.STRING)
     if kind == "array":
         items = written["items"]
-        if isinstance(items, dict) and items.get("name") == "MapEntry" and items.get("namespace") == _NAMESPACE:
+        if isinstance(items, dict) and items.get("namespace") == _NAMESPACE and _is_entry(items):
             key, value = (connect_schema(each["type"], named) for each in items["fields"])
-            return Schema(Type.MAP, keys=key, items=value)
+            found = Schema(Type.MAP, keys=key, items=value)
+            named[f"{_NAMESPACE}.{items['name']}[]"] = found
+            return found
+        if isinstance(items, str) and f"{items}[]" in named:
+            return named[f"{items}[]"]
         return Schema(Type.ARRAY, items=connect_schema(written["items"], named))
     if kind == "map":
         return Schema(Type.MAP, keys=Schema(Type.STRING), items=connect_schema(written["values"], named))
     if kind == "fixed":
         return Schema(Type.BYTES, name=written.get("connect.name"))
     return _scalar(written, kind)
+
+
+def _is_entry(record: Mapping[str, Any]) -> bool:
+    """Whether a record is an entry of a map whose keys are no texts; older converters did not mark them."""
+    return record.get(_INTERNAL) == "MapEntry" or record.get("name") == "MapEntry"
 
 
 def _scalar(written: Mapping[str, Any], kind: str) -> Schema:

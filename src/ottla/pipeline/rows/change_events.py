@@ -1,18 +1,19 @@
-"""PURE: Debezium's change events in JSON, with or without schemas, as rows of their table.
+"""Debezium's change events as rows of their table: in JSON, with or without schemas, or in Avro with a registry.
 
-A topic has few schemas, and each record carries one of them: what reads its rows is found by the bytes before the
-payload, and only the payload is parsed.
+A topic has few schemas, and each record carries one of them, or its id: what reads its rows is found by the bytes
+before the payload, and only the payload is parsed. PURE, but for the registry's answers.
 """
 
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeGuard
 
 from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
 from ottla.pipeline.change_columns import COLUMNS, DELETE, OP, TRUNCATE, TS
+from ottla.pipeline.rows.avro_events import Written, written_as
 from ottla.pipeline.rows.change_types import (
     Read,
     Schema,
@@ -21,6 +22,7 @@ from ottla.pipeline.rows.change_types import (
     plain_schema,
     reader,
 )
+from ottla.pipeline.rows.schema_registry import MAGIC, Registry, framed
 from ottla.pipeline.rows.undecodable import Undecodable
 
 UNKNOWN: Final = "__ottla_unknown"
@@ -37,14 +39,15 @@ _LONGEST_SHOWN: Final = 40
 @dataclass(frozen=True, slots=True)
 class ChangeEvents:
     """Change events of a table, decoded into the columns of `schema`, a StructType in its JSON form. With `truncates`,
-    a truncate is a row of nulls."""
+    a truncate is a row of nulls. The `registry` knows the schemas of records in Avro."""
 
     schema: str
     truncates: bool = False
+    registry: Registry | None = None
 
     def open(self) -> Callable[[bytes], dict[str, Any]]:
-        """What decodes one record. Raises Undecodable."""
-        return _Decoder(StructType.fromJson(json.loads(self.schema)), self.truncates).decode
+        """What decodes one record. Raises Undecodable, and RegistryError for a registry that does not answer."""
+        return _Decoder(StructType.fromJson(json.loads(self.schema)), self.truncates, self.registry).decode
 
 
 def event_schema(columns: StructType) -> StructType:
@@ -67,20 +70,35 @@ def event_schema(columns: StructType) -> StructType:
 
 class Described(NamedTuple):
     """What a record shows of its table: the schema of a row, if the record has one, and the names in its key; none if
-    they cannot be read. `has_key`: whether the record has a key at all."""
+    they cannot be read. `has_key`: whether the record has a key at all. `place`: where the change is in the database's
+    log, in order; empty if the record does not show it."""
 
     schema: Schema | None
     key: tuple[str, ...]
     has_key: bool
+    place: tuple[str, int] | tuple[()] = ()
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The names of the row's columns; none without a schema."""
+        return frozenset(each["field"] for each in (self.schema or {}).get("fields", ()))
 
 
-def describe(key: bytes | None, value: bytes | None) -> Described | None:
-    """What is known of the table by this record; None if it is no change of a row."""
+def describe(key: bytes | None, value: bytes | None, registry: Registry | None = None) -> Described | None:
+    """What is known of the table by this record; None if it is no change of a row.
+
+    Raises Undecodable for one in Avro that cannot be read, RegistryError.
+    """
+    schema = None
     try:
-        document = None if value is None else _JSON.decode(value.decode())
+        document: Any = None
+        if is_framed(value):
+            written, start = _written(value, registry)
+            schema, document = _row_schema(written.schema), written.read(value, start)
+        elif value is not None:
+            document = _JSON.decode(value.decode())
     except (ValueError, RecursionError):
         return None
-    schema = None
     if isinstance(document, dict) and document.keys() == {"schema", "payload"}:
         envelope, document = document["schema"], document["payload"]
         schema = _row_schema(envelope)
@@ -88,10 +106,41 @@ def describe(key: bytes | None, value: bytes | None) -> Described | None:
             return None
     if not isinstance(document, dict) or document.get("op") not in _ROW_OPS or not isinstance(_row(document), dict):
         return None
-    return Described(schema, _key_names(key), key is not None)
+    return Described(schema, _key_names(key, registry), key is not None, _place(document.get("source")))
 
 
-def _key_names(key: bytes | None) -> tuple[str, ...]:
+def _place(source: Any) -> tuple[str, int] | tuple[()]:
+    """PostgreSQL's log is one, MySQL's are files in the order of their names."""
+    if not isinstance(source, dict):
+        return ()
+    file, at = source.get("file", ""), source.get("lsn", source.get("pos"))
+    return (file, at) if isinstance(file, str) and isinstance(at, int) else ()
+
+
+def is_framed(value: bytes | None) -> TypeGuard[bytes]:
+    """Whether a record is in a registry's wire format, and not in JSON."""
+    return value is not None and value.startswith(bytes([MAGIC]))
+
+
+def _written(value: bytes, registry: Registry | None) -> tuple[Written, int]:
+    """The schema of a record in Avro, and where its data begin. Raises Undecodable, RegistryError."""
+    if registry is None:
+        raise Undecodable(
+            "the record is in a registry's wire format (Avro), and no registry is named: give "
+            "registry=registry('http://...')"
+        )
+    head = framed(value)
+    found = registry.by_id(head.schema_id, "AVRO")
+    try:
+        return written_as(found.text, found.references), head.start
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise Undecodable(f"the schema of id {head.schema_id} cannot be used: {error}") from error
+
+
+def _key_names(key: bytes | None, registry: Registry | None) -> tuple[str, ...]:
+    if is_framed(key):
+        written, _ = _written(key, registry)
+        return tuple(each["field"] for each in written.schema.get("fields", ()))
     try:
         document = None if key is None else json.loads(key)
     except (ValueError, RecursionError):
@@ -116,8 +165,10 @@ class _Rows(NamedTuple):
 
 
 class _Decoder:
-    def __init__(self, columns: StructType, truncates: bool) -> None:
+    def __init__(self, columns: StructType, truncates: bool, registry: Registry | None) -> None:
         self._truncates = truncates
+        self._registry = registry
+        self._of_ids: dict[int, tuple[Written, _Rows]] = {}
         self._columns = columns
         self._required = [each.name for each in columns.fields if not each.nullable]
         plain = {each.name: plain_schema(each.dataType) for each in columns.fields}
@@ -125,6 +176,8 @@ class _Decoder:
         self._known: dict[bytes, _Rows] = {}
 
     def decode(self, value: bytes) -> dict[str, Any]:
+        if is_framed(value):
+            return self._decode_avro(value)
         for start, known in self._known.items():
             if value.startswith(start) and value.endswith(b"}"):
                 return self._event(_parsed(value[len(start) : -1]), known)
@@ -138,6 +191,14 @@ class _Decoder:
                 self._known.clear()
             self._known[head] = rows
         return self._event(document["payload"], rows)
+
+    def _decode_avro(self, value: bytes) -> dict[str, Any]:
+        head = framed(value)
+        if head.schema_id not in self._of_ids:
+            written, _ = _written(value, self._registry)
+            self._of_ids[head.schema_id] = written, self._of_schema(written.schema)
+        written, rows = self._of_ids[head.schema_id]
+        return self._event(written.read(value, head.start), rows)
 
     def _of_schema(self, envelope: Any) -> _Rows:
         schema = _row_schema(envelope)

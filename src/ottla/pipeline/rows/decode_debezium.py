@@ -13,13 +13,17 @@ from ottla.pipeline.rows.change_events import UNKNOWN, ChangeEvents, event_schem
 from ottla.pipeline.rows.checked import Checked
 from ottla.pipeline.rows.decode_json import parse_schema
 from ottla.pipeline.rows.python_decoding import decode_column
+from ottla.pipeline.rows.schema_registry import Registry
 
 HAS_KEY = "__ottla_has_key"
 """Whether the record has a key."""
 
 
-def from_debezium(records: DataFrame, schema: StructType | str, *, keep: tuple[str, ...] = ()) -> Checked:
-    """The change event in `value` (JSON, with schemas or without) as columns of `schema`, beside those named in `keep`.
+def from_debezium(
+    records: DataFrame, schema: StructType | str, *, registry: Registry | None = None, keep: tuple[str, ...] = ()
+) -> Checked:
+    """The change event in `value` as columns of `schema`, beside those named in `keep`: JSON with schemas or without,
+    or Avro in the wire format of a `registry`.
 
     The row is that after the change, or before it if it was deleted. `_op` is c, u, d or r; `_ts` when the database
     made the change; `_partition` and `_offset` its place in the topic. Tombstones are left out. A field that is NOT
@@ -29,11 +33,18 @@ def from_debezium(records: DataFrame, schema: StructType | str, *, keep: tuple[s
     Raises ValueError for a schema that names one of those columns, or one of `keep`.
     """
     columns = parse_schema(schema)
-    return decoded_changes(records, columns, keep=keep).select(*keep, *quoted(columns.names), *COLUMNS)
+    return decoded_changes(records, columns, registry=registry, keep=keep).select(
+        *keep, *quoted(columns.names), *COLUMNS
+    )
 
 
 def decoded_changes(
-    records: DataFrame, columns: StructType, *, keep: tuple[str, ...] = (), truncates: bool = False
+    records: DataFrame,
+    columns: StructType,
+    *,
+    registry: Registry | None = None,
+    keep: tuple[str, ...] = (),
+    truncates: bool = False,
 ) -> Checked:
     """As `from_debezium`, with two more columns: `UNKNOWN` and `HAS_KEY`. With `truncates`, those are rows, too."""
     written = event_schema(columns)
@@ -43,7 +54,7 @@ def decoded_changes(
         {PARTITION: F.col("partition"), OFFSET: F.col("offset"), HAS_KEY: F.col("key").isNotNull()}
     )
     own = (*keep, PARTITION, OFFSET, HAS_KEY)
-    return decode_column(placed, shape, ChangeEvents(columns.json(), truncates), column="value", keep=own)
+    return decode_column(placed, shape, ChangeEvents(columns.json(), truncates, registry), column="value", keep=own)
 
 
 def quoted(names: list[str]) -> list[str]:

@@ -48,6 +48,7 @@ from ottla.pipeline.inputs import GROUP, as_text, topic
 from ottla.pipeline.progress import LOOKUPS, WAITED_ROWS
 from ottla.pipeline.rows.captured import Captured, TableShape
 from ottla.pipeline.rows.change_events import event_schema
+from ottla.pipeline.rows.schema_registry import Registry
 from ottla.pipeline.rows.table_history import HISTORIES, START, TableHistory, instant_us
 from ottla.pipeline.rows.version_reader import ROW, STATUS, WAITED, TableSource, VersionSource, answer
 from ottla.pipeline.rows.version_store import STATUSES
@@ -118,6 +119,7 @@ class History:
             depth_us=self.depth_us,
             ends=tuple((partition.number, end) for partition, end in sorted(shape.ends.items())),
             checks_columns=self.table.schema is None,
+            registry=self.table.registry,
         )
         return Versions(source, shape.columns)
 
@@ -227,6 +229,7 @@ def history(
     delay: str = "5 seconds",
     since: str | None = None,
     until: str | None = None,
+    registry: Registry | None = None,
     **options: object,
 ) -> "History | HistoryOfTable":
     """All versions of a table: one that a connector captures into a topic (`shop.public.customers`), or one that
@@ -236,7 +239,7 @@ def history(
     `keys` are the columns that identify a row; left out, those of the records' keys.
 
     A topic: `depth` (`90 days`) is for how long versions that are over are kept; left out, all that the topic has are.
-    `schema` is as in `captured`, options are those of the client (`kafka.*`).
+    `schema` and `registry` are as in `captured`, options are those of the client (`kafka.*`).
 
     A table: the run keeps to one snapshot. What it knows ends `delay` before its last change, or at `until`: a time
     (ISO 8601), or `start` if the table had all changes when the run took its snapshot, but for those of the `delay`
@@ -251,9 +254,9 @@ def history(
     assert delay_us is not None
     own = (keys,) if isinstance(keys, str) else tuple(keys)
     if not isinstance(of, str):
-        table = _checked_table(of, own, {"schema": schema, "depth": depth, **options})
+        of_table = _checked_table(of, own, {"schema": schema, "depth": depth, "registry": registry, **options})
         start = until == START
-        return HistoryOfTable(table, own, delay_us, _instant(of, "since", since),
+        return HistoryOfTable(of_table, own, delay_us, _instant(of, "since", since),
             None if start else _instant(of, "until", until), start)  # fmt: skip
     for option, text in (("since", since), ("until", until)):
         if text is not None:
@@ -264,7 +267,8 @@ def history(
     for option in given:
         if not _is_of_client(option):
             raise JobError(f"{_call(of)}: there is no option {option!r}; those of the client begin with 'kafka.'")
-    return History(Captured(replace(topic(of), options=given), schema, truncates=True), own, delay_us, depth_us)
+    table = Captured(replace(topic(of), options=given), schema, truncates=True, registry=registry)
+    return History(table, own, delay_us, depth_us)
 
 
 def _call(of: "str | Sink") -> str:

@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 from ottla.pipeline.change_columns import OP, TRUNCATE, TS
 from ottla.pipeline.rows.change_events import UNKNOWN, ChangeEvents, event_schema
 from ottla.pipeline.rows.python_decoding import decode_array
+from ottla.pipeline.rows.schema_registry import Registry
 from ottla.pipeline.rows.version_runs import AT
 from ottla.pipeline.rows.version_runs import OP as OP_CODE
 from ottla.pipeline.rows.version_store import AHEAD, TIMELESS, TOO_OLD, HistoryError, Snapshot, VersionStore
@@ -55,6 +56,7 @@ class VersionSource:
     ends: tuple[tuple[int, int], ...]
     checks_columns: bool
     is_strict: bool = True
+    registry: Registry | None = None
 
     def waiting(self, times: pa.Array) -> pa.Array:
         """Which rows of these times have to wait until nothing can change any more."""
@@ -142,7 +144,7 @@ class _Reader:
         schema: Any = to_arrow_schema(columns, timezone="UTC")
         self.columns = schema
         self._row_type: Any = to_arrow_type(event_schema(columns), timezone="UTC")
-        self._decode = ChangeEvents(source.columns, truncates=True).open()
+        self._decode = ChangeEvents(source.columns, truncates=True, registry=source.registry).open()
         self._options = ReadOptions.parse(dict(source.options), streaming=False)
         self._ends = dict(source.ends)
         self._store = VersionStore(Path(source.directory), schema, source.key, source.delay_us, source.depth_us)

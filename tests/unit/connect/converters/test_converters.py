@@ -313,3 +313,30 @@ class KnownSchema:
 
     def split(self, _topic: str, _payload: bytes) -> tuple[str, bytes]:
         return self._split
+
+
+def test_a_record_that_comes_twice_is_described_once(registry: SchemaRegistry) -> None:
+    """As the rows before and after a change: Avro describes each name once."""
+    row = struct("shop.Value", id=INT64, price=decimal(2))
+    odd, other = map_of(INT64, STRING), map_of(INT64, INT64)
+    unnamed, another = struct(None, a=INT64), struct(None, b=STRING)
+    envelope = struct(
+        "shop.Envelope", before=row.as_optional(), after=row, odd=odd, odd2=odd, other=other, one=unnamed, two=another
+    )
+    value = {
+        "before": None, "after": {"id": 1, "price": Decimal("2.50")}, "odd": {1: "a"}, "odd2": {2: "b"},
+        "other": {3: 4}, "one": {"a": 5}, "two": {"b": "c"},
+    }  # fmt: skip
+    through = made(AVRO, schema_registry_url=registry.url)
+    payload = through.to_bytes("twice", envelope, value)
+    both = through.to_bytes("twice", envelope, {**value, "before": {"id": 1, "price": Decimal("1.00")}})
+    reader = made(AVRO, schema_registry_url=registry.url)
+    assert reader.to_value("twice", payload)[1] == value
+    schema, found = reader.to_value("twice", both)
+    assert found["before"] == {"id": 1, "price": Decimal("1.00")}
+    assert schema is not None
+    assert through.to_bytes("twice", schema, found) is not None
+    with pytest.raises(BadRecord, match=r"two records shop\.Value have other fields"):
+        through.to_bytes("twice", struct("e", a=row, b=struct("shop.Value", id=STRING)), None)
+    reader.close()
+    through.close()

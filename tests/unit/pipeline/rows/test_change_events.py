@@ -1,6 +1,8 @@
 """Change events as our own connector writes them, decoded without Spark: types, altered tables, what is refused."""
 
 import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -21,10 +23,16 @@ from pyspark.sql.types import (
     TimestampType,
 )
 from tests.support.change_events import AT_MS, UNSENT, CapturedTable, Event, numeric
+from tests.support.schema_registry import SchemaRegistry
 
-from ottla.pipeline.rows.change_events import UNKNOWN, ChangeEvents, describe, event_schema
+from ottla.pipeline.rows import schema_registry
+from ottla.pipeline.rows.avro_events import written_as
+from ottla.pipeline.rows.captured import _is_newer
+from ottla.pipeline.rows.change_events import UNKNOWN, ChangeEvents, Described, describe, event_schema
 from ottla.pipeline.rows.change_types import columns_of
 from ottla.pipeline.rows.python_decoding import decode_array
+from ottla.pipeline.rows.schema_registry import Registry, frame, registry
+from ottla.pipeline.rows.undecodable import Undecodable
 
 
 def wall(*parts: int) -> datetime:
@@ -310,3 +318,159 @@ def test_keys_are_those_of_the_record() -> None:
         found = describe(key, keyless.created("a")[0][1])
         assert found is not None
         assert (found.key, found.has_key) == ((), True)
+
+
+# -- Avro ------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Avro:
+    """A registry, and tables whose connector writes Avro by it."""
+
+    serving: SchemaRegistry
+    tables: list[CapturedTable] = field(default_factory=list)
+
+    @property
+    def registry(self) -> Registry:
+        return registry(self.serving.url)
+
+    def table(self, *columns: tuple[str, str, int]) -> CapturedTable:
+        self.tables.append(CapturedTable(*columns, registry=self.serving.url))
+        return self.tables[-1]
+
+
+@pytest.fixture
+def avro() -> Iterator[Avro]:
+    with SchemaRegistry() as serving:
+        found = Avro(serving)
+        yield found
+        for table in found.tables:
+            table.close()
+        while schema_registry._clients:
+            schema_registry._clients.popitem()[1].close()
+
+
+def decode_avro(wanted: StructType, events: list[Event], at: Registry | None) -> list[Any]:
+    """As `decode`, with a registry."""
+    row_type: Any = to_arrow_type(event_schema(wanted), timezone="UTC")
+    values = pa.array([value for _, value in events if value is not None], pa.binary())
+    decoded = decode_array(values, ChangeEvents(wanted.json(), registry=at).open(), row_type)
+    return [row if reason is None else reason for row, reason in (each.values() for each in decoded.to_pylist())]
+
+
+def test_avro_gives_the_columns_and_values_of_json(avro: Avro) -> None:
+    at = avro.registry
+    given = [("id", "int4", -1), *((name, kind, modifier) for name, kind, modifier, *_ in TYPES)]
+    texts = [text for _, _, _, text, _, _ in TYPES]
+    json_events = CapturedTable(*given).created("1", *texts)
+    table = avro.table(*given)
+    events = [*table.created("1", *texts), *table.created("2", *(None for _ in TYPES)), *table.deleted("1", *texts)]
+
+    found, of_json = describe(*events[0], at), describe(*json_events[0])
+    assert found is not None
+    assert of_json is not None
+    assert found.schema is not None
+    wanted = columns_of(found.schema)
+    assert wanted == newest_columns(json_events)
+    assert (found.key, found.has_key) == (of_json.key, of_json.has_key) == (("id",), True)
+    first, nulls, gone = decode_avro(wanted, events, at)
+    assert [first] == decode(wanted, json_events)
+    assert {nulls[name] for name, *_ in TYPES} == {None}
+    assert (gone["_op"], gone["id"]) == ("d", 1)
+
+
+def test_an_altered_table_is_read_by_the_schema_of_each_record(avro: Avro) -> None:
+    at = avro.registry
+    before = avro.table(("id", "int4", -1), ("price", "numeric", numeric(10, 2)))
+    after = avro.table(("id", "int8", -1), ("price", "numeric", numeric(10, 4)), ("note", "text", -1))
+    events = [*before.created("1", "1.25"), *after.created("2", "1.2345", "n"), *before.updated("1", "2.50")]
+    json_event = CapturedTable(("id", "int8", -1), ("price", "numeric", numeric(10, 4))).created("3", "7")
+
+    found = describe(*events[1], at)
+    assert found is not None
+    assert found.schema is not None
+    rows = decode_avro(columns_of(found.schema), [*events, *json_event], at)  # the converter was changed at last
+    assert [(row["id"], str(row["price"]), row["note"]) for row in rows] == [
+        (1, "1.2500", None), (2, "1.2345", "n"), (1, "2.5000", None), (3, "7.0000", None),
+    ]  # fmt: skip
+    narrow = columns(id=IntegerType(), price=DecimalType(10, 2))
+    assert [row if isinstance(row, str) else row[UNKNOWN] for row in decode_avro(narrow, events, at)] == [
+        None, "wrong type: Rescaling Decimal value would cause data loss", None,
+    ]  # fmt: skip
+
+
+def test_what_is_not_avro_of_the_registry_is_refused_with_its_reason(avro: Avro) -> None:
+    at, wanted = avro.registry, columns(id=IntegerType())
+    ((key, value),) = avro.table(("id", "int4", -1)).created("1")
+    assert value is not None
+    other = avro.serving.register("other", {"schema": '{"type": "record", "name": "r", "fields": []}'})
+    broken = avro.serving.register("broken", {"schema": '{"type": "record", "name": "r", "fields": [{"name": "a"}]}'})
+    events: list[Event] = [
+        (key, value[:-3]), (key, value + b"x"), (key, b"\0\0"), (key, frame(99) + value[5:]), (key, frame(other)),
+        (key, frame(broken)),
+    ]  # fmt: skip
+    cut, longer, short, unknown, no_event, no_schema = decode_avro(wanted, events, at)
+    assert cut.startswith("malformed Avro: ")
+    assert longer == "malformed Avro: 1 bytes more than the schema describes"
+    assert short.startswith("not the registry's wire format: 2 bytes")
+    assert unknown == "unknown schema id 99"
+    assert no_event == "no change event of Debezium: its schema has no field 'after' with a row"
+    assert no_schema.startswith(f"the schema of id {broken} cannot be used: this is no Avro schema")
+    (unnamed,) = decode_avro(wanted, [(key, value)], None)
+    assert "no registry is named: give registry=registry('http://...')" in unnamed
+    with pytest.raises(Undecodable, match="no registry is named"):
+        describe(key, value)
+
+
+def test_an_array_of_nothing_is_refused() -> None:
+    """A dozen bytes would be billions of values."""
+    empty = {"type": "record", "name": "e", "namespace": "n", "fields": []}
+    for items in ("null", empty, {"type": "fixed", "name": "f", "size": 0}):
+        fields = [{"name": "one", "type": {"type": "array", "items": items}}]
+        with pytest.raises(ValueError, match="an array of values that take no bytes"):
+            written_as(json.dumps({"type": "record", "name": "r", "fields": fields}))
+    twice: list[dict[str, Any]] = [
+        {"name": "a", "type": empty},
+        {"name": "b", "type": {"type": "array", "items": "n.e"}},
+    ]
+    with pytest.raises(ValueError, match="an array of values that take no bytes"):
+        written_as(json.dumps({"type": "record", "name": "r", "fields": twice}))
+
+
+# -- which change is the newest --------------------------------------------------------------------
+
+
+def seen(at_ms: int, place: Any, *names: str) -> tuple[int, Described]:
+    """A change at a time and a place, with these columns."""
+    return at_ms, Described({"type": "struct", "fields": [{"field": name} for name in names]}, ("id",), True, place)
+
+
+def test_of_two_changes_of_one_millisecond_the_one_with_the_columns_of_now_is_newer() -> None:
+    def newer(one: Any, other: Any) -> bool:
+        return _is_newer(one, other, chooses=True)
+
+    assert newer(seen(2, (), "id"), seen(1, (), "id", "a"))
+    early, late = seen(1, ("", 7), "id", "a"), seen(1, ("", 8), "id", "b")  # a was renamed: the log has the order
+    assert newer(late, early)
+    assert not newer(early, late)
+    one, more = seen(1, (), "id"), seen(1, (), "id", "a")
+    assert newer(more, one)
+    assert not newer(one, more)
+    with pytest.raises(ValueError, match=r"different columns \(a, b\), so that it is not known which the table has"):
+        newer(seen(1, (), "id", "b"), more)
+    assert not _is_newer(seen(1, (), "id", "b"), more, chooses=False)
+
+
+def test_a_change_shows_its_place_in_the_databases_log() -> None:
+    table = CapturedTable(("id", "int4", -1))
+    first, second = (describe(*table.created(number)[0]) for number in "12")
+    assert first is not None
+    assert second is not None
+    assert first.place < second.place
+    source = {"file": "binlog.000007", "pos": 4}
+    of_mysql = describe(None, json.dumps({"op": "c", "after": {"id": 1}, "source": source}).encode())
+    assert of_mysql is not None
+    assert of_mysql.place == ("binlog.000007", 4)
+    unplaced = describe(None, b'{"op": "c", "after": {"id": 1}, "source": {"lsn": "x"}}')
+    assert unplaced is not None
+    assert unplaced.place == ()
