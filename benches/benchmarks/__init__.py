@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from benches.benchmarks.authorization import AUTHORIZATION
 from benches.benchmarks.big_log import BIG_LOG
 from benches.benchmarks.cluster import CLUSTER_CONTROLLER, CLUSTER_FAILOVER, CLUSTER_LOAD, CLUSTER_START
 from benches.benchmarks.connect import CONNECT_CAPTURE, CONNECT_SNAPSHOT
@@ -26,6 +27,7 @@ BENCHMARKS: Final[tuple[Benchmark, ...]] = (
     LOAD_100B,
     REQUESTS,
     METADATA,
+    AUTHORIZATION,
     RECORD_CHECKS,
     DEAR_REQUESTS,
     CLASSIC_CROWD,

@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -15,7 +17,7 @@ from ottla.server.access.access import MANY, guarded
 from ottla.server.access.guards import GUARDS
 from ottla.server.access.refusals import LINES_A_SECOND, RefusalLog
 from ottla.server.context import Deferred
-from ottla.server.routing import CLUSTER_ROUTES, OWN_ROUTES, ROUTES
+from ottla.server.routing import CLUSTER_ROUTES, OWN_ROUTES, ROUTES, Handlers
 
 GROUPS = ["a", "b", "c"]
 BOB: Any = SimpleNamespace(principal="User:bob", host="10.0.0.1", listener="OUTSIDE", api_key=ApiKey.FETCH)
@@ -147,3 +149,12 @@ def test_floods_of_refusals_are_counted(caplog: pytest.LogCaptureFixture) -> Non
         now[0] = 1.0
         refusals.note(BOB, Operation.READ, ResourceType.GROUP, "x")
         assert caplog.messages[-2] == "30 more refusals, of which no line was written"
+
+
+def test_without_authorizer_and_audit_log_handlers_are_bound_as_they_are() -> None:
+    """What is switched off costs nothing: neither a guard nor a note stands before a handler."""
+    services: Any = MagicMock(acls=None, audit=None)
+    for route in (*ROUTES.values(), *CLUSTER_ROUTES.values(), *OWN_ROUTES.values()):
+        module = import_module(route.handler_module)
+        found = Handlers(services)[route.api_key]
+        assert getattr(found, "func", found) is module.handle
