@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from ottla.pipeline.demo import flights as flights_job
+from ottla.pipeline.queries import Planned
 
 
 def rows(spark: SparkSession, schema: str, *given: Mapping[str, Any]) -> DataFrame:
@@ -88,3 +89,15 @@ def test_hours_are_told_apart_by_their_weather(spark: SparkSession) -> None:
     alerts = flights_job.alerts(rows(spark, flights_job.ENRICHED, {"dep_delay": 179}, {"dep_delay": 180}))
     assert isinstance(alerts, DataFrame)
     assert alerts.count() == 1
+
+
+def test_what_has_a_watermark_does_not_follow_what_is_still_being_written(spark: SparkSession) -> None:
+    rows = spark.readStream.format("rate").load()
+    nowhere: Any = None
+
+    def may_follow(rows: DataFrame) -> bool:
+        return Planned("flow", rows, nowhere, "append", "1 second", ()).may_follow
+
+    counted = rows.groupBy("value").count()
+    late = rows.withWatermark("timestamp", "1 day").groupBy("timestamp").count().where("count > 0")
+    assert (may_follow(rows), may_follow(counted), may_follow(late)) == (True, True, False)

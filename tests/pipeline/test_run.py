@@ -248,3 +248,38 @@ def test_what_is_wrong_before_spark_starts(broker: BrokerProcess, ottla: Command
     assert ottla("run", str(tmp_path / "nothing.py")).stderr.endswith(
         "nothing.py does not exist: give the Python file that declares the job\n"
     )
+
+
+CHAIN = """\
+from ottla.pipeline import Job, topic
+
+job = Job("chain")
+
+
+@job.flow(orders=topic("chained", firstOffsetsPerTrigger=10, maxOffsetsPerTrigger=40), to=topic("chain-copies"))
+def copies(orders):
+    return orders.select("key", "value")
+
+
+@job.flow(orders=topic("chain-copies"), to=topic("chain-ends"))
+def ends(orders):
+    return orders.selectExpr("CAST(value AS STRING) AS value")
+"""
+
+
+def test_once_a_flow_follows_the_one_that_writes_what_it_reads(
+    broker: BrokerProcess, ottla: CommandLine, tmp_path: Path
+) -> None:
+    numbers = [f"{number:03}" for number in range(600)]
+    make(broker, "chained").send(numbers)
+    job = tmp_path / "chain.py"
+    job.write_text(CHAIN)
+
+    once = ottla("run", str(job), "--once")
+
+    assert once.returncode == 0, once.stderr
+    assert values(broker, "chain-ends") == values(broker, "chain-copies") == numbers
+    printed = once.stdout + once.stderr
+    assert "copies: first 10 records" in printed
+    assert "ends: first " in printed
+    assert "ends: first 600 records" not in printed, "it began when everything was there"

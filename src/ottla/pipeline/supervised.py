@@ -97,6 +97,11 @@ class Supervised:
         """Whether it has had so many micro-batches with records, or nothing more is to be expected of it."""
         return self.progress.batches_here >= batches or self.state not in (RUNNING, WAITING)
 
+    def has_left(self, times: int) -> bool:
+        """Whether it has so many times as many records to read as this process has read with it."""
+        left = self.progress.figures.lag_records
+        return not times or (left is not None and left >= times * self.progress.records_here)
+
     def take_turn(self) -> None:
         """From now on it ends once it has read everything; if it followed, the next looks start it anew for that."""
         self.awaits_turn = False

@@ -16,13 +16,17 @@ from typing import Final, NamedTuple
 
 _OF_WHAT_FOLLOWS: Final = 1
 _OF_PATIENCE: Final = 2
+_WORTH_FOLLOWING: Final = 4
+"""A query that has followed is planned and compiled twice: to read little sooner is not worth that."""
 
 
 class After(NamedTuple):
-    """A query starts when each of these `queries` has had so many micro-batches with records, or has ended."""
+    """A query starts when each of these `queries` has had so many micro-batches with records, or has ended; with
+    `times_left`, only while each has so many times as many records to read as it has read."""
 
     queries: frozenset[str]
     batches: int
+    times_left: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,5 +46,7 @@ class Turns:
         later = self.stages[stage + 1] if stage + 1 < len(self.stages) else ()
         patient = {name: After(flows, _OF_PATIENCE) for name in members if name in self.patient}
         writers = {name: frozenset(members).intersection(self.upstream.get(name, ())) for name in later}
-        following = {name: After(writers[name], _OF_WHAT_FOLLOWS) for name in later if name in self.following}
+        following = {
+            name: After(writers[name], _OF_WHAT_FOLLOWS, _WORTH_FOLLOWING) for name in later if name in self.following
+        }
         return {**patient, **{name: after for name, after in following.items() if after.queries}}

@@ -141,7 +141,8 @@ class Watch:
     def _start_behind(self, pending: dict[str, After]) -> None:
         by_name = {each.name: each for each in self.queries}
         for name, after in list(pending.items()):
-            if all(by_name[each].has_shown(after.batches) for each in after.queries):
+            first = [by_name[each] for each in after.queries]
+            if all(each.has_shown(after.batches) and each.has_left(after.times_left) for each in first):
                 del pending[name]
                 query = by_name[name]
                 query.is_following, query.awaits_turn = query.awaits_turn, False

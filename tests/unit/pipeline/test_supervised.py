@@ -259,3 +259,11 @@ def test_a_flow_has_something_to_show_after_a_micro_batch_with_records_or_at_its
     query.isActive = False
     ended.look()
     assert ended.has_shown(2)
+
+
+@pytest.mark.parametrize(("left", "is_worth"), [(None, False), (19, False), (20, True)])
+def test_what_is_left_to_read_is_compared_with_what_has_been_read(left: int | None, is_worth: bool) -> None:
+    flow = running(Query(IDLE))
+    flow.progress.on_batch({"numInputRows": 5}, 1.0)
+    flow.progress.figures.lag_records = left
+    assert (flow.has_left(4), flow.has_left(0)) == (is_worth, True)

@@ -19,8 +19,8 @@ def test_dead_letters_begin_behind_the_flows_of_their_stage() -> None:
 def test_queries_that_may_follow_begin_a_stage_early_behind_what_they_read() -> None:
     turns = Turns(STAGES, UPSTREAM, following=("hours", "totals"), patient=LETTERS)
     assert [turns.behind(stage) for stage in range(3)] == [
-        {"hours": After(frozenset({"enriched"}), 1), "flights.dead-letters": After(frozenset({"enriched"}), 2)},
-        {"totals": After(frozenset({"hours"}), 1)},
+        {"hours": After(frozenset({"enriched"}), 1, 4), "flights.dead-letters": After(frozenset({"enriched"}), 2)},
+        {"totals": After(frozenset({"hours"}), 1, 4)},
         {},
     ]
 
