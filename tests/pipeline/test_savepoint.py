@@ -17,9 +17,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from ottla.pipeline.checkpoint import State, state_of
 from ottla.pipeline.errors import CheckpointMismatchError, PipelineError
 from ottla.pipeline.job_file import load_job
+from ottla.pipeline.plan_state import State, state_of
 from ottla.pipeline.progress import Figures
 from ottla.pipeline.run_store import RunRecord, run_directory
 from ottla.pipeline.running import RunRequest, run

@@ -142,6 +142,10 @@ class Brokers:
         starts, ends = (self._with_retries(partial(self._offsets, known, place)) for place in (EARLIEST, LATEST))
         return described, {each: (starts[each], ends[each]) for each in known}
 
+    def at_time(self, partitions: Collection[Partition], time_ms: int) -> dict[Partition, int]:
+        """The offset of the first record that is not older than that, in each partition; -1 where all are older."""
+        return self._with_retries(partial(self._offsets, partitions, time_ms))
+
     def _offsets(self, partitions: Collection[Partition], place: int) -> dict[Partition, int]:
         found = {}
         for partition, offset in self._queries.offsets(dict.fromkeys(partitions, place)).items():

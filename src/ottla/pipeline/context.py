@@ -84,7 +84,9 @@ class RunContext(_Reach):
     read (a replay). With a `suffix`, everything that the job writes has `-suffix` at the end of its name (a run beside
     another); `written` are the topics that the job writes, by their names in the job file. `group_suffix` parts the
     consumer groups of several queries; a query whose suffix is None commits to none. `tables` has the snapshots that
-    the run keeps to.
+    the run keeps to. `checkpoints` has a directory
+    for each query, None where queries are not aligned with each other. `own_starting` is as `starting`, for flows that
+    begin elsewhere than the others (`regroup`).
     """
 
     spark: "SparkSession"
@@ -99,6 +101,8 @@ class RunContext(_Reach):
     written: frozenset[str] = frozenset()
     group_suffix: str | None = ""
     tables: Pins = field(default_factory=Pins)
+    checkpoints: Path | None = None
+    own_starting: Mapping[str, Mapping[str, Mapping[str, str]]] = field(default_factory=dict)
 
     def group_of_query(self, group: str) -> str | None:
         """The consumer group to which a query commits, if any: a run beside another must not move that one's offsets,

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from ottla.pipeline.corrections import Corrections
+    from ottla.pipeline.rows.aligned import Upstream
     from ottla.pipeline.rows.checked import Checked
     from ottla.pipeline.rows.history import Versions
     from ottla.pipeline.sinks.batches import MicroBatch
@@ -55,31 +56,41 @@ class Topic:
     key: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
     idle_after_ms: int | None = None
+    aligned: bool | str = False
+    upstream: tuple["Upstream", ...] = ()
 
     @property
     def topics(self) -> tuple[str, ...]:
         return tuple(name.strip() for name in self.name.split(","))
 
     def describe(self) -> str:
-        return f"topic {self.name}{', which may be idle' if self.idle_after_ms is not None else ''}"
+        idle = ", which may be idle" if self.idle_after_ms is not None else ""
+        return f"topic {self.name}{idle}{', aligned' if self.aligned else ''}"
 
     def load(self, context: RunContext) -> "DataFrame":
         """The topic as a stream with the columns of Spark's Kafka source, headers included. Raises JobError."""
         options = self.reading(
             context, {"subscribe": ",".join(map(context.renamed, self.topics)), **self._starting(context)}
         )
-        if self.idle_after_ms is not None:
-            from pyspark.sql.utils import is_remote
-
-            from ottla.spark.options import CHECKPOINTS, IDLE_AFTER_MS
-
-            if is_remote():
-                raise JobError(
-                    f"topic({self.name!r}, idle_after=...) needs the plan of Spark, which is out of reach on Spark "
-                    "Connect"
-                )
-            options |= {IDLE_AFTER_MS: str(self.idle_after_ms), CHECKPOINTS: str(context.home.absolute())}
+        options |= self._about_time(context)
         return context.spark.readStream.format("ottla").options(**options).load()
+
+    def _about_time(self, context: RunContext) -> dict[str, str]:
+        """What `rows.watermark` has to know of it. Raises JobError on Spark Connect."""
+        if self.idle_after_ms is None and not self.upstream:
+            return {}
+        from pyspark.sql.utils import is_remote
+
+        from ottla.pipeline.rows.aligned import options_of
+        from ottla.spark.options import CHECKPOINTS, IDLE_AFTER_MS
+
+        if is_remote():
+            option = "aligned" if self.upstream else "idle_after"
+            raise JobError(
+                f"topic({self.name!r}, {option}=...) needs the plan of Spark, which is out of reach on Spark Connect"
+            )
+        about = options_of(self.upstream) if self.upstream else {IDLE_AFTER_MS: str(self.idle_after_ms)}
+        return {**about, CHECKPOINTS: str((context.checkpoints or context.home).absolute())}
 
     def reading(self, context: RunContext, defaults: Mapping[str, str]) -> dict[str, str]:
         """The options of whatever reads the topic in this run, `defaults` among them where the topic has none itself.
@@ -176,6 +187,7 @@ def topic(
     starting: str = "earliest",
     key: str | tuple[str, ...] = (),
     idle_after: str | None = None,
+    aligned: bool | str = False,
     **options: object,
 ) -> Topic:
     """A topic, read as a stream or written exactly once. To read, it may be several: `"flights,arrivals"`.
@@ -187,6 +199,10 @@ def topic(
 
     With `idle_after` (`5 minutes`), a topic that has brought nothing for so long does not hold back the watermark of a
     flow any more (`rows.watermark`): that of the topic is then so far behind the clock, and older rows are late.
+
+    With `aligned`, the topic is one that flows of the job write, and the watermark of a flow that reads it is never
+    later than theirs, so that no row is late that was in time there. `True` allows for the length of their windows; an
+    interval (`1 hour`) says by how much rows may be behind their watermark, where joins, sessions or state hold them.
     Raises JobError for a name that is none, and for an interval that is none.
     """
     if not name.strip():
@@ -194,8 +210,16 @@ def topic(
     idle_after_us = None if idle_after is None else microseconds(idle_after)
     if idle_after is not None and not idle_after_us:
         raise JobError(f"topic({name!r}): idle_after is an interval such as '5 minutes', not {idle_after!r}")
+    if isinstance(aligned, str) and microseconds(aligned) is None:
+        raise JobError(f"topic({name!r}): aligned is True or an interval such as '1 hour', not {aligned!r}")
+    if aligned and idle_after is not None:
+        raise JobError(
+            f"topic({name!r}): aligned waits for the flows that write it, and idle_after does not: give one of them. "
+            "The inputs of those flows may be idle_after an interval"
+        )
     idle_after_ms = None if idle_after_us is None else idle_after_us // 1000
-    return Topic(name, starting, (key,) if isinstance(key, str) else tuple(key), as_text(options), idle_after_ms)
+    keys = (key,) if isinstance(key, str) else tuple(key)
+    return Topic(name, starting, keys, as_text(options), idle_after_ms, aligned)
 
 
 def files(

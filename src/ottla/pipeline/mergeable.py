@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.pipeline.checkpoint import state_of, window_length_us
 from ottla.pipeline.corrections import Closing, Corrections, Mean, Rule
 from ottla.pipeline.errors import JobError
+from ottla.pipeline.plan_state import state_of, window_length_us
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -8,6 +8,7 @@ import json
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypedDict
 
@@ -25,7 +26,10 @@ follows."""
 BESIDE: Final = "#"
 """In an offset of Ottla's sources, the key of what is no topic."""
 TIME_MS: Final = "timeMs"
-"""Beside no topics, only the time of an input that may be idle (`rows.idle`)."""
+"""Beside no topics, only a time: of an input that may be idle (`rows.idle`), or of a flow upstream (`rows.aligned`)."""
+FLOWS: Final = "flows"
+"""Beside a time, the flows upstream whose watermark it is."""
+_BEGIN: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _RATE_OVER_S: Final = 10.0
 """The time over which records are counted for a rate, unless the last micro-batch took longer than half of it."""
 _IDLE_AFTER_S: Final = 60.0
@@ -61,7 +65,7 @@ class Figures:
     `expectations` has, by view and expectation, what becomes of rows that break it, and how many have; a micro-batch
     that Spark repeats counts them again. `lookups` has, by history, rows that were joined as of their time: by what was
     known of it (`version_store.STATUSES`), and those that had to wait. `inputs` has the streams that the flow reads, by
-    what they are.
+    what they are. `held_back_by` are the flows whose watermark this flow's waits for, when that is what it is at.
     """
 
     flow: str
@@ -82,6 +86,7 @@ class Figures:
     expectations: dict[str, dict[str, Expectation]] = field(default_factory=dict)
     lookups: dict[str, dict[str, int]] = field(default_factory=dict)
     inputs: dict[str, InputFigures] = field(default_factory=dict)
+    held_back_by: list[str] = field(default_factory=list)
 
     def idle_inputs(self) -> dict[str, float | None]:
         """Inputs of a join, or another flow with state, that have brought nothing for a minute or more while another
@@ -176,6 +181,7 @@ class FlowProgress:
         watermark = (event.get("eventTime") or {}).get("watermark")
         if watermark and not watermark.startswith("1970-01-01"):  # Spark's word for none yet
             figures.watermark = watermark
+        figures.held_back_by = _held_back_by(event.get("sources") or [], watermark)
         for source in sources:
             self.position |= offsets_of(source.get("endOffset"))
         self._count_inputs(sources, now)
@@ -250,6 +256,18 @@ def _is_time(source: Mapping[str, Any]) -> bool:
     """Whether it only has the time of an input that may be idle: its rows are no records."""
     end = _as_object(source.get("endOffset"))
     return isinstance(end, dict) and TIME_MS in end.get(BESIDE, {})
+
+
+def _held_back_by(sources: Sequence[Mapping[str, Any]], watermark: str | None) -> list[str]:
+    """The flows upstream that have not gone on further than this watermark."""
+    begins = (_as_object(source.get("startOffset") or source.get("endOffset")) for source in sources)
+    times = [each[BESIDE] for each in begins if isinstance(each, dict) and FLOWS in each.get(BESIDE, {})]
+    if not times:
+        return []
+    earliest = min(times, key=lambda each: int(each[TIME_MS]))
+    at = datetime.fromisoformat(watermark) if watermark else _BEGIN
+    is_later = (at - _BEGIN).total_seconds() * 1000 < int(earliest[TIME_MS])
+    return [] if is_later else list(earliest[FLOWS])
 
 
 def _as_object(given: object) -> object:

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ottla.pipeline import failures
+from ottla.pipeline.alignment import upstream_of
 from ottla.pipeline.context import QuerySpec, RunContext
 from ottla.pipeline.corrections import Corrections
 from ottla.pipeline.errors import JobError, PipelineError
@@ -19,6 +20,7 @@ from ottla.pipeline.inputs import Input, Topic
 from ottla.pipeline.job import CORRECT, Flow, Job, View
 from ottla.pipeline.mergeable import corrections_of
 from ottla.pipeline.progress import REJECTED
+from ottla.pipeline.rows.aligned import is_aligned
 from ottla.pipeline.rows.captured import Captured
 from ottla.pipeline.rows.checked import Checked, labelled
 from ottla.pipeline.rows.correcting import CorrectedRows
@@ -103,6 +105,11 @@ def plan(
         if not rows.isStreaming:
             raise JobError(
                 f"flow {flow.name!r} reads no stream: one of its inputs has to be a topic or files(..., stream=True)"
+            )
+        if not is_aligned(rows):
+            raise JobError(
+                f"flow {flow.name!r} reads a topic that is aligned, and sets no watermark by rows.watermark or "
+                "drop_duplicates, which alone know of that"
             )
         sources = tuple(building.streams(flow))
         planned.append(
@@ -225,6 +232,9 @@ class _Building:
     loaded: dict[str, Loaded] = field(default_factory=dict)
     captured: dict[str, Captured] = field(default_factory=dict)
     """The inputs, by name, that are decoded when they are loaded."""
+    aligns: bool = False
+    """Whether topics that are declared `aligned` get the flows that write them."""
+    aligning: list[str] = field(default_factory=list)
 
     def rows(self, view: View) -> DataFrame:
         return _passed(self.make(view))
@@ -246,7 +256,7 @@ class _Building:
     def read(self, given: Input) -> Loaded:
         key = repr(given)
         if key not in self.loaded:
-            made = self.load(given)
+            made = self.load(self._aligned(given) if isinstance(given, Topic) else given)
             if isinstance(given, Captured):
                 if self.captured.setdefault(given.name, given) != given:
                     raise JobError(
@@ -256,6 +266,18 @@ class _Building:
                 made = made.of_view(given.name) if isinstance(made, Checked) else made
             self.loaded[key] = made
         return self.loaded[key]
+
+    def _aligned(self, given: Topic) -> Topic:
+        if not given.aligned or not self.aligns:
+            return given
+        if given.name in self.aligning:
+            circle = " and ".join(self.aligning)
+            raise JobError(f"the topics {circle} are written by flows that read them, so that none can be aligned")
+        self.aligning.append(given.name)
+        try:
+            return replace(given, upstream=upstream_of(self.job, given, self.context, self.rows))
+        finally:
+            self.aligning.remove(given.name)
 
     def streams(self, view: View) -> list[Input]:
         """What the view reads as a stream, directly or through others."""
@@ -287,16 +309,18 @@ def _buildings(job: Job, context: RunContext) -> _Buildings:
         if any(isinstance(each, Topic | Captured) and each.commits(context) for each in job.sources(flow))
     ]
 
-    def building(group_suffix: str | None) -> _Building:
-        own = replace(context, group_suffix=group_suffix)
-        return _Building(job, own, partial(_load, own))
+    def building(group_suffix: str | None, flow: str = "") -> _Building:
+        starting = context.own_starting.get(flow, context.starting)
+        own = replace(context, group_suffix=group_suffix, starting=starting)
+        return _Building(job, own, partial(_load, own), aligns=context.checkpoints is not None)
 
     shared = building("")
-    if not committing:
-        return _Buildings(dict.fromkeys(job.flows, shared), shared)
-    if len(committing) == 1:
-        return _Buildings(dict.fromkeys(job.flows, shared), building(None))
-    return _Buildings({name: building(name) if name in committing else shared for name in job.flows}, building(None))
+    suffixes = {name: name if len(committing) > 1 and name in committing else "" for name in job.flows}
+    flows = {
+        name: building(suffix, name) if suffix or name in context.own_starting else shared
+        for name, suffix in suffixes.items()
+    }
+    return _Buildings(flows, building(None) if committing else shared)
 
 
 def _is_stream(made: Loaded) -> bool:

@@ -28,6 +28,7 @@ from ottla.pipeline.errors import PipelineError
 from ottla.pipeline.job import CORRECT, Job
 from ottla.pipeline.progress import Figures
 from ottla.pipeline.queries import DEAD_LETTERS
+from ottla.pipeline.regroup import formers_of
 from ottla.pipeline.rows.checkpoint_log import CheckpointLog
 from ottla.pipeline.run_store import RunDirectory, RunRecord, run_directories
 from ottla.pipeline.savepoint import (
@@ -261,6 +262,13 @@ def _check_unused(
             raise SavepointError(
                 f"{run.name!r} has checkpoints already ({checkpoints}): add --replace to give them up for {path}"
             )
+        for flow, saved in manifest.flows.items():
+            if saved.query_id in formers_of(checkpoints / flow):
+                raise SavepointError(
+                    f"flow {flow!r} has been regrouped since {path}: windows that are open there may have come out by "
+                    "the new key, and would come out again. Nothing was changed; compute its output anew: "
+                    "ottla pipeline replay"
+                )
     ids = {flow.query_id for flow in manifest.flows.values() if flow.query_id is not None}
     for other in run_directories(run.path.parent.parent).values():
         if other.name == run.name:

@@ -7,6 +7,7 @@ load the file ─▶ claim the name ─▶ ask the brokers ─▶ start Spark �
                                         wait for micro-batches to finish ─▶ stop queries ─▶ stop Spark
 """
 
+import json
 import logging
 import os
 import time
@@ -22,11 +23,13 @@ from ottla.pipeline.brokers import Brokers
 from ottla.pipeline.checkpoint import check_fit, has_unfinished_batch
 from ottla.pipeline.context import AVAILABLE_NOW, Outputs, Pins, RunContext, suffixed
 from ottla.pipeline.errors import PipelineError
+from ottla.pipeline.estimate import rates
 from ottla.pipeline.job import ISOLATE, Flow, Job
 from ottla.pipeline.late_rows import LateRowsThread
 from ottla.pipeline.names import check_topic_names
 from ottla.pipeline.progress import latest
 from ottla.pipeline.queries import DEAD_LETTERS, Planned, follower, plan, stages, upstream
+from ottla.pipeline.regroup import complete, regroup, starting_of
 from ottla.pipeline.restore import Restoration
 from ottla.pipeline.run_store import FAILED, LEFT_OUT, STOPPED, FlowRecord, RunDirectory, RunRecord, run_directory
 from ottla.pipeline.savepoint import Manifest
@@ -49,7 +52,7 @@ class RunRequest:
     `windows_until_ms` closes, at the end of a run `once`, the windows that end by then. With a `savepoint` the run goes
     on from that, in place of its own checkpoints if `replace`; for `set_back` see `Restoration`. `tables` are the
     snapshots that a replay keeps to, those of the run that it replays; with `newest_tables` this start
-    takes newer ones.
+    takes newer ones. The open windows of the flows in `regroup` are computed anew, by the key that they have now.
     """
 
     job: Job
@@ -72,6 +75,7 @@ class RunRequest:
     set_back: frozenset[str] = frozenset()
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     newest_tables: bool = False
+    regroup: frozenset[str] = frozenset()
 
 
 def run(request: RunRequest, screen: Screen, *, engine: session.Engine | None = None) -> bool:
@@ -171,13 +175,14 @@ class _Start:
 
     def _run_queries(self, engine: session.Engine, brokers: Brokers) -> bool:
         request, job = self.request, self.request.job
+        trigger = AVAILABLE_NOW if request.once else None
+        self._regroup(engine, brokers)
         context = self._context(engine)
-        planned = plan(job, context, trigger=AVAILABLE_NOW if request.once else None, flows=request.flows)
+        planned = plan(job, context, trigger=trigger, flows=request.flows)
         names = [each.name for each in planned]
-        checkpoints = self.directory.checkpoints_of(self.record)
+        checkpoints = self._checkpoints()
         if self.restoration is not None:
             self.restoration.check_queries(names, is_whole=request.flows in (None, job.flows.keys()))
-            checkpoints = self.restoration.final
         isolates = job.on_failure == ISOLATE
         queries = [Supervised(each, context, checkpoints / each.name, RESTARTS if isolates else 0) for each in planned]
         self._compare(queries)
@@ -220,6 +225,11 @@ class _Start:
             [each.name for each in planned if each.name.endswith(DEAD_LETTERS)],
         )
 
+    def _checkpoints(self) -> Path:
+        """Where the checkpoints will be when the queries start."""
+        restored = self.restoration
+        return self.directory.checkpoints_of(self.record) if restored is None else restored.final
+
     def _context(self, engine: session.Engine) -> RunContext:
         return RunContext(
             spark=engine.spark,
@@ -233,6 +243,8 @@ class _Start:
             suffix=self.record.suffix,
             written=self.request.job.writes(),
             tables=Pins(self.record.tables, self.request.newest_tables),
+            checkpoints=self._checkpoints(),
+            own_starting=self._own_starting(),
         )
 
     def _outputs(self, savepoint: Manifest) -> Outputs:
@@ -248,6 +260,38 @@ class _Start:
     def _client(self) -> dict[str, str]:
         """The client library's properties as options of Spark's source and sink."""
         return {f"kafka.{name}": value for name, value in self.request.properties.items()}
+
+    def _present(self) -> Path:
+        """Where the checkpoints are until the queries start."""
+        restored = self.restoration
+        return self.directory.checkpoints_of(self.record) if restored is None else restored.copied
+
+    def _own_starting(self) -> dict[str, dict[str, dict[str, str]]]:
+        """Where flows begin whose windows were computed anew: the options of each topic."""
+        found = {}
+        for flow in self.request.job.flows:
+            starting = starting_of(self._present() / flow) or {}
+            names = {next(iter(self._named([name]))): name for name in self.request.job.reads([flow])}
+            options = {
+                names[topic]: {"startingOffsets": json.dumps({topic: offsets})} for topic, offsets in starting.items()
+            }
+            if options:
+                found[flow] = options
+        return found
+
+    def _regroup(self, engine: session.Engine, brokers: Brokers) -> None:
+        """Finish what a crash has left of flows that were to be regrouped, and regroup those that are to be."""
+        checkpoints, flows = self.directory.checkpoints_of(self.record), self.request.regroup
+        for flow in self.request.job.flows:
+            complete(checkpoints / flow)
+        for query in plan(self.request.job, self._context(engine), flows=flows) if flows else ():
+            if query.name in flows:
+                done = regroup(query, checkpoints / query.name, engine.spark, brokers)
+                self.screen.say(
+                    f"{query.name}: its state is that of the job as it is, so that nothing is computed anew"
+                    if done is None
+                    else done.in_words(rates(self.request.home, self.request.job.name).get(query.name))
+                )
 
     # -- topics ------------------------------------------------------------------------------------
 
@@ -300,10 +344,8 @@ class _Start:
     def _compare(self, queries: Sequence[Supervised]) -> None:
         """Have queries go on from their figures and checkpoints. Raises PipelineError for one that does not fit."""
         names = [each.name for each in queries]
-        if self.restoration is None:
-            figures, present = latest(self.directory.progress, names), self.directory.checkpoints_of(self.record)
-        else:
-            figures, present = self.restoration.figures(), self.restoration.copied
+        restored, present = self.restoration, self._present()
+        figures = latest(self.directory.progress, names) if restored is None else restored.figures()
         settings = {**self.request.job.settings, **self.request.settings}
         for each in queries:
             each.progress.go_on_from(figures.get(each.name))

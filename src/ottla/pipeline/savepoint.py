@@ -3,7 +3,7 @@
     <path>/
         savepoint.json          the manifest: job, flows and how far each is, versions, a hash of every file
         checkpoints/<flow>/...  Spark's own
-        checkpoints/<flow>.json, <flow>.late.json   what Ottla keeps beside them
+        checkpoints/<flow>.json, .late.json, .starting.json   what Ottla keeps beside them
 
 The copy is made in the directory `.<name>.partial` beside it, which gets its name in one step once every file and the
 manifest are on the disk: whatever has the name is whole. What a killed copy leaves is removed by the next one to the
@@ -32,7 +32,7 @@ from ottla.pipeline.run_store import RunDirectory, RunRecord
 MANIFEST: Final = "savepoint.json"
 CHECKPOINTS: Final = "checkpoints"
 _FORMAT: Final = 1
-_BESIDE: Final = (".json", ".late.json")
+_BESIDE: Final = (".json", ".late.json", ".starting.json")
 """The ends of the names of Ottla's own files beside a flow's checkpoint."""
 _CHUNK: Final = 1 << 20
 

@@ -17,9 +17,10 @@ _SELECTING: Final = ("subscribe", "subscribePattern", "assign")
 DELEGATION_TOKENS: Final = "delegationTokens"
 """Not Spark's: see `ottla.spark.delegation`."""
 IDLE_AFTER_MS: Final = "idleAfterMs"
+ALIGNED_WITH: Final = "alignedWith"
 CHECKPOINTS: Final = "checkpoints"
-"""Not Spark's, and without effect on a read: by these a job's watermark knows an input that may be idle, and where the
-checkpoints of the run are (`ottla.pipeline.rows.idle`)."""
+"""Not Spark's, and without effect on a read: by these a job's watermark knows an input that may be idle, the flows that
+write an input, and where the checkpoints of the run are (`ottla.pipeline.rows.idle` and `aligned`)."""
 _ENDING: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _STREAMING: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "firstOffsetsPerTrigger")
 _READ: Final = (
@@ -40,6 +41,7 @@ _READ: Final = (
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
     IDLE_AFTER_MS,
+    ALIGNED_WITH,
     CHECKPOINTS,
     "groupIdPrefix",  # without effect: of the consumers of Spark's own source
 )

@@ -96,6 +96,9 @@ def test_a_savepoint_of_another_job_and_a_run_with_checkpoints_are_refused(run: 
     with pytest.raises(SavepointError, match="--set-back dellays: the savepoint has no such flow"):
         begin(saved, run, replace=True, set_back=frozenset({"dellays"}))
     begin(saved, run, replace=True)
+    (run.checkpoints_of(run.read()) / "delays.starting.json").write_text(json.dumps({"formers": [QUERY]}))
+    with pytest.raises(SavepointError, match=r"flow 'delays' has been regrouped since .*would come out again"):
+        begin(saved, run, replace=True)
 
 
 def test_two_runs_never_have_the_same_queries(run: RunDirectory, saved: Path) -> None:

@@ -86,6 +86,13 @@ _LINE_EVERY_S: Final = 10.0
     help="With --from-savepoint: the output of this flow cannot be asked what it has, and has nothing newer than the "
     "savepoint. May be repeated.",
 )
+@click.option(
+    "--regroup",
+    metavar="FLOW",
+    multiple=True,
+    help="The grouping key or the values of this flow have changed: compute its open windows anew from the input; "
+    "closed ones stay. May be repeated.",
+)
 @newest_tables_option
 @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON per flow and second.")
 @home_option
@@ -106,6 +113,7 @@ def command(
     savepoint: Path | None,
     replace: bool,
     set_back: tuple[str, ...],
+    regroup: tuple[str, ...],
     newest_tables: bool,
     as_json: bool,
     home: Path,
@@ -135,6 +143,8 @@ def command(
         manifest = read_manifest(savepoint)
         name, remembered = name or manifest.run, manifest.parameters
         loaded = load(remembered)
+    if regroup and savepoint is not None:
+        raise click.UsageError("--regroup goes without --from-savepoint: take the savepoint up first")
     kept = loaded.parameters.keys() - (chosen.secret - named.keys())
 
     from ottla.pipeline.running import RunRequest, run
@@ -156,6 +166,7 @@ def command(
         replace=replace,
         set_back=frozenset(set_back),
         newest_tables=newest_tables,
+        regroup=loaded.select(regroup, ()) if regroup else frozenset(),
     )
     with screen(as_json=as_json) as shown:
         is_done = run(request, shown)

@@ -71,6 +71,8 @@ def command(name: str, home: Path, as_json: bool) -> None:
         for given, since in figures[flow].idle_inputs().items() if flow in figures else ():
             when = "yet" if since is None else f"since {utc(since)}"
             click.echo(f"{flow}: nothing from {given} {when}; a watermark on it holds back that of the flow")
+        for upstream in figures[flow].held_back_by if flow in figures else ():
+            click.echo(f"{flow}: its watermark waits for that of flow {upstream}")
     for topic, changes in directory.late_changes().items():
         click.echo(
             f"history {topic}: {changes:,} changes came too late; rows of their time may have the version before"

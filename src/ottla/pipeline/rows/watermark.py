@@ -14,7 +14,9 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ottla.pipeline.rows.idle import with_times, without_times
+from ottla.pipeline.rows.aligned import aligned
+from ottla.pipeline.rows.idle import with_times
+from ottla.pipeline.rows.times import without_times
 
 CLOSES: Final = "__ottla_closes"
 _NUMBER: Final = "ottla.watched"
@@ -54,7 +56,8 @@ def watermark(
     it is known to decide by the event time.
 
     The watermark of rows whose topics are all declared `idle_after` an interval follows the clock while those bring
-    nothing (`idle`). Raises ValueError if `column` is no column of such rows.
+    nothing (`idle`). That of a topic that is declared `aligned` is never later than that of the flows that write it.
+    Raises ValueError if `column` is no column of such rows.
     """
     watched = _watched.get()
     column = named(rows, column)
@@ -62,6 +65,7 @@ def watermark(
     marked = rows.withWatermark(column, delay)
     if timed is not None:
         marked = without_times(timed.withWatermark(column, delay))
+    marked = aligned(rows, marked, column)
     if watched is None:
         return marked
     watched.append(Watched(rows, column, (window,) if isinstance(window, str) else tuple(window), session))

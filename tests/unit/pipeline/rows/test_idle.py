@@ -11,7 +11,8 @@ from ottla.pipeline.inputs import topic
 from ottla.pipeline.progress import BESIDE, TIME_MS, Figures, FlowProgress
 from ottla.pipeline.rows import idle
 from ottla.pipeline.rows.captured import captured
-from ottla.pipeline.rows.idle import Idleness, IdleReader, TimePartition
+from ottla.pipeline.rows.idle import Idleness, IdleReader
+from ottla.pipeline.rows.times import TimePartition
 from ottla.spark.offsets import Partition
 
 ONE, TWO = Partition("weather", 0), Partition("weather", 1)
