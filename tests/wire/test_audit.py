@@ -24,6 +24,11 @@ from confluent_kafka.admin import (
 from tests.compat.cli.program import OttlaProgram
 from tests.support.eventually import eventually
 from tests.support.guarded_broker import WRITE, allow, client, guarded, make, only, produced, rule
+from tests.support.raw_client import RawConnection
+
+from ottla.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
+from ottla.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest
 
 SECRET = "hunter2-and-more"
 
@@ -147,6 +152,28 @@ def test_a_topic_that_its_use_creates_is_noted(running: tuple[str, Path]) -> Non
     assert produced(address, "admin", "by-use") is None
     line = eventually(lambda: events(path, event="change", resource="by-use"))[0]
     assert (line["api"], line["outcome"], line["principal"]) == ("METADATA", "succeeded", "User:admin")
+
+
+def test_a_quota_is_noted(running: tuple[str, Path]) -> None:
+    address, path = running
+    quota = EntryData(
+        entity=[
+            EntityData(entity_type="user", entity_name="alice"),
+            EntityData(entity_type="client-id", entity_name=None),
+        ],
+        ops=[OpData(key="producer_byte_rate", value=1024.0, remove=False)],
+    )
+    with RawConnection(address) as connection:
+        connection.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+        connection.ask(SaslAuthenticateRequest(auth_bytes=b"\0admin\0admin"), 2)
+        connection.ask(AlterClientQuotasRequest(entries=[quota], validate_only=False), 1)
+    line = eventually(lambda: events(path, api="ALTER_CLIENT_QUOTAS"))[0]
+    assert (line["outcome"], line["resource_type"], line["resource"], line["quotas"]) == (
+        "succeeded",
+        "QUOTA",
+        "user alice, client-id <default>",
+        "producer_byte_rate=1024",
+    )
 
 
 def test_suggested_rules_allow_what_was_refused(running: tuple[str, Path], tmp_path: Path) -> None:
