@@ -23,7 +23,7 @@ Usage: ottla serve [SERVER.PROPERTIES] [--override KEY=VALUE]... [--log-level LE
   --log-level LEVEL          debug, info (default), warning or error; the log goes to standard error
   --log-format FORMAT        text (default) or json: an object a line
   --strict                   refuse settings that do not exist, instead of warning of them
-  --allow-insecure           start although settings ask for protection that Ottla does not have, such as another authorizer;
+  --allow-insecure           start although settings ask for protection that Ottla lacks, such as another authorizer;
                              every client that reaches the broker's ports may then do everything in plain text, and send
                              a standalone broker the requests that only brokers send each other
   --help                     this text
