@@ -11,7 +11,6 @@ import time
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
 
 _BATCH: Final = 2_000
 
@@ -62,7 +61,7 @@ def consume(bootstrap: str, topic: str, records: int, client: dict[str, str]) ->
             **client,
         }
     )
-    partitions = AdminClient({"bootstrap.servers": bootstrap}).list_topics(topic, timeout=30).topics[topic].partitions
+    partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
     consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
     size = seen = 0
     started = 0.0

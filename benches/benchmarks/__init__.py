@@ -14,6 +14,7 @@ from benches.benchmarks.load import LOAD_1K, LOAD_100B
 from benches.benchmarks.records import DEAR_REQUESTS, RECORD_CHECKS
 from benches.benchmarks.requests import CLASSIC_CROWD, METADATA, REQUESTS
 from benches.benchmarks.restart import RESTART_CRASH, RESTART_PARTITIONS
+from benches.benchmarks.security import SECURITY_LOAD, SECURITY_LOGINS
 from benches.benchmarks.spark_read import SPARK_LATENCY, SPARK_READ
 from benches.benchmarks.spark_write import SPARK_WRITE
 from benches.benchmarks.start import START
@@ -36,6 +37,8 @@ BENCHMARKS: Final[tuple[Benchmark, ...]] = (
     GROUP_SETTLING,
     HEARTBEATS,
     GROUP_MEMORY,
+    SECURITY_LOAD,
+    SECURITY_LOGINS,
     RESTART_PARTITIONS,
     RESTART_CRASH,
     SPARK_READ,

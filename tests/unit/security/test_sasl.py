@@ -14,6 +14,7 @@ from ottla.security.sasl import (
     PlainExchange,
     ScramCredential,
     ScramExchange,
+    TokenLogin,
     credential,
     credential_text,
     is_one_of,
@@ -163,3 +164,22 @@ def test_a_malformed_credential_is_refused_and_not_quoted(text: str) -> None:
     with pytest.raises(InvalidConfig) as refused:
         parse_credential(text)
     assert "AA==" not in str(refused.value)
+
+
+def test_a_token_is_found_by_its_name_unless_a_user_has_it() -> None:
+    """librdkafka cannot send `tokenauth`; a login without it proves no more than one with it."""
+    salt = b"salt of a token!"
+    stored = credential("SCRAM-SHA-256", salted("SCRAM-SHA-256", "hmac", salt, 4096), salt, 4096)
+    token = TokenLogin(stored, "alice", 1000)
+
+    def outcome(users: dict[str, ScramCredential], *, says_token: bool) -> tuple[str | None, bool]:
+        server = ScramExchange("SCRAM-SHA-256", users.get, "server", {"id": token}.get)
+        client = Scram("SCRAM-SHA-256", "id", "hmac", "nonce", is_token=says_token)
+        sent = client.respond(None)
+        while sent is not None:
+            sent = client.respond(server.respond(sent))
+        return server.user, server.is_by_token
+
+    assert outcome({}, says_token=True) == outcome({}, says_token=False) == ("alice", True)
+    assert outcome({"id": stored}, says_token=False) == ("id", False)
+    assert outcome({"id": stored}, says_token=True) == ("alice", True)
