@@ -20,6 +20,7 @@ from ottla.spark.options import ReadOptions
 from ottla.spark.reader import BatchReader, RangePartition
 from ottla.spark.schema import read_schema
 from ottla.testing import Broker
+from tests.pipeline.run_process import CommandLine
 
 PASSWORD = "looking glass 42"
 STORE_PASSWORD = "changeit 43"
@@ -166,3 +167,30 @@ def test_the_driver_keeps_one_token_and_sends_no_password(protected: Broker, tmp
 def test_options_of_a_cluster_in_the_session(spark: SparkSession) -> None:
     with pytest.raises(ValueError, match=r"no setting spark\.kafka\.clusters\.none\.auth\.bootstrap\.servers"):
         cluster_options(spark, "none")
+
+
+@pytest.mark.soak  # starts Spark in a process of its own
+def test_a_job_runs_with_a_profile_and_shows_no_secret(protected: Broker, trust: Path, tmp_path: Path) -> None:
+    job = tmp_path / "copies.py"
+    job.write_text(
+        "from ottla.pipeline import Job, topic\n\n"
+        "job = Job('protected-copies')\n\n\n"
+        "@job.flow(orders=topic('orders'), to=topic('copies-3'))\n"
+        "def copies(orders):\n"
+        "    return orders.select('value')\n"
+    )
+    given = options(protected, trust, "admin")
+    properties = "".join(f"{name.removeprefix('kafka.')}={value}\n" for name, value in given.items())
+    password = protected.client_config("admin")["sasl.password"]
+    (tmp_path / "prod.properties").write_text(properties.replace(PASSWORD, password))
+    (tmp_path / "ottla.toml").write_text(
+        f'[profile.prod]\nbootstrap = "{protected.bootstrap}"\ncommand-config = "prod.properties"\n'
+    )
+    ottla = CommandLine(tmp_path / "home", "127.0.0.1:1")
+    done = ottla("run", str(job), "--profile", "prod", "--once")
+    assert done.returncode == 0, done.stderr
+    assert count(protected, "copies-3") == RECORDS
+    shown = [done.stdout, done.stderr, ottla("status", "protected-copies", "--json").stdout]
+    shown += [file.read_text(errors="replace") for file in (tmp_path / "home").rglob("*") if file.is_file()]
+    for secret in (password, STORE_PASSWORD):
+        assert not any(secret in text for text in shown)

@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, New
 from ottla.pipeline import names
 from ottla.pipeline.errors import PipelineError
 from ottla.pipeline.lag import Offsets
+from ottla.spark.client_settings import as_settings, library
 from ottla.spark.errors import NotReadyError, SourceError, UnreachableError
 from ottla.spark.metadata import metadata_queries
 from ottla.spark.metadata_queries import Described
@@ -51,7 +52,7 @@ class Brokers:
         self._settings = settings
         self._servers = settings["bootstrap.servers"]
         try:
-            self._queries = metadata_queries(tuple(sorted(settings.items())), _ANSWER_WITHIN_S)
+            self._queries = metadata_queries(as_settings(settings), _ANSWER_WITHIN_S)
         except SourceError as error:
             raise PipelineError(str(error)) from None
         self._watched: set[Partition] = set()
@@ -80,7 +81,7 @@ class Brokers:
         missing = [topic for topic in sorted(topics) if topic not in there]
         if not missing:
             return []
-        configuration: dict[str, Any] = {**self._settings, "logger": log}
+        configuration: dict[str, Any] = library(self._settings.items(), logger=log)
         try:
             admin = AdminClient(configuration)
             like = self._described(admin, {originals.get(topic, topic) for topic in missing}.intersection(there))
@@ -123,7 +124,7 @@ class Brokers:
         `cleanup.policy`; None where this client may not read it."""
         if not topics:
             return {}
-        configuration: dict[str, Any] = {**self._settings, "logger": log}
+        configuration: dict[str, Any] = library(self._settings.items(), logger=log)
         known = _settings(AdminClient(configuration), topics, "whether it is compacted is not known")
         policies = {topic: entries[_POLICY].value if _POLICY in entries else None for topic, entries in known}
         return {topic: policy for topic, policy in policies.items() if policy != _COMPACT}

@@ -54,6 +54,7 @@ from ottla.pipeline.rows.version_reader import ROW, STATUS, WAITED, TableSource,
 from ottla.pipeline.rows.version_store import STATUSES
 from ottla.pipeline.sinks.base import Snapshots
 from ottla.pipeline.times import microseconds
+from ottla.spark.client_settings import library
 from ottla.spark.options import ReadOptions
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ class History:
         """Raises JobError for a topic that is compacted, or whose settings cannot be read."""
         name = context.renamed(self.table.topic.name)
         options = ReadOptions.parse({**context.connection(), "subscribe": name}, streaming=False)
-        configuration: dict[str, Any] = {**dict(options.client), "logger": log}
+        configuration: dict[str, Any] = library(options.client, logger=log)
         admin = AdminClient(configuration)
         resource = ConfigResource(ConfigResource.Type.TOPIC, name)
         try:
