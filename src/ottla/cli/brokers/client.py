@@ -29,6 +29,7 @@ from ottla.client.errors import AuthenticationFailed, BrokerRefused, ClientError
 from ottla.client.partition import Partition
 from ottla.client.probing import protocol_of
 from ottla.client.properties import PropertiesProblem, library_settings, overridden, translated
+from ottla.errors import InvalidConfig
 from ottla.waiting import tries
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ PROBE_TIMEOUT_S: Final = 1.0
 STARTING_S: Final = 1.5
 """How long a refused connection may be that of a broker that is just starting, as in `ottla serve & ottla ...`."""
 _RETRY_S: Final = 0.1
+_PROVIDERS: Final = "config.providers"
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -107,8 +109,8 @@ class Connection:
     def add_properties(self, file: Path) -> None:
         """Take from a file the client properties that are not there yet. Raises click.BadParameter, OSError."""
         try:
-            read = translated(read_properties(file.read_text(encoding="utf-8")))
-        except PropertiesProblem as problem:
+            read = translated(_with_values(read_properties(file.read_text(encoding="utf-8"))))
+        except (PropertiesProblem, InvalidConfig) as problem:
             raise click.BadParameter(f"{file}: {problem}") from None
         self.properties = overridden(read, self.properties)
 
@@ -240,6 +242,15 @@ class Connection:
                 f"{self.bootstrap} does not answer as a Kafka broker: "
                 + explain(failure.args[0], client_log.last_reason())
             ) from None
+
+
+def _with_values(properties: dict[str, str]) -> dict[str, str]:
+    """The properties with the placeholders of their `config.providers` replaced (KIP-297). Raises InvalidConfig."""
+    if _PROVIDERS not in properties:
+        return properties
+    from ottla.config.providers import resolved
+
+    return {name: value for name, value in resolved(properties).items() if not name.startswith(_PROVIDERS)}
 
 
 def _refusal(failure: ClientError) -> str:
