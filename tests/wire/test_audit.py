@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,11 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 from tests.compat.cli.program import OttlaProgram
+from tests.support.certificates import Authority
 from tests.support.eventually import eventually
 from tests.support.guarded_broker import WRITE, allow, client, guarded, make, only, produced, rule
+from tests.support.ottla_process import OttlaProcess
+from tests.support.probe import free_port
 from tests.support.raw_client import RawConnection
 
 from ottla.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
@@ -199,3 +203,30 @@ def test_suggested_rules_allow_what_was_refused(running: tuple[str, Path], tmp_p
     nothing = ottla("acl", "suggest", "--from-denials", "1h", "--user", "bob", *login)
     assert nothing.stdout == ""
     assert "the present rules allow all that was refused" in nothing.stderr
+
+
+def test_certificates_and_failed_handshakes_are_noted(tmp_path: Path) -> None:
+    authority, address, path = Authority(), f"127.0.0.1:{free_port()}", tmp_path / "audit.log"
+    ca = authority.write(tmp_path / "ca.pem")
+    own, alice = (authority.issue(name).write_pem(tmp_path / f"{name}.pem") for name in ("broker", "alice"))
+    broker = OttlaProcess()
+    ssl = {"keystore.type": "PEM", "keystore.location": str(own), "truststore.type": "PEM", "client.auth": "required"}
+    broker.properties.update(
+        {
+            "listeners": f"PLAINTEXT://{broker.bootstrap},OUTSIDE://{address}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,OUTSIDE:SSL",
+            **{f"listener.name.outside.ssl.{name}": value for name, value in ssl.items()},
+            "listener.name.outside.ssl.truststore.location": str(ca),
+            "ottla.audit.file": str(path),
+        }
+    )
+    host, _, port = address.partition(":")
+    with broker:
+        with socket.create_connection((host, int(port))) as plain:
+            plain.sendall(b"no TLS at all")
+            failed = eventually(lambda: events(path, api="TLS", outcome="failed"))[0]
+        assert "does not speak TLS" in failed["reason"]
+        keys = {"ssl.certificate.location": str(alice), "ssl.key.location": str(alice), "ssl.ca.location": str(ca)}
+        AdminClient({"bootstrap.servers": address, "security.protocol": "SSL", **keys}).list_topics(timeout=10)
+        line = eventually(lambda: events(path, api="TLS", outcome="succeeded"))[0]
+    assert line["principal"] == "User:CN=alice"
