@@ -203,7 +203,7 @@ class Connection:
 
     def _read(self) -> None:
         framer = self._framer
-        received = self._transport.receive_into(framer.buffers())
+        received = self._transport.receive_into(framer.buffers(short=self._memory.is_full))
         if received == 0:
             self.close()
             return

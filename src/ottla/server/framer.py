@@ -14,6 +14,8 @@ from ottla.protocol.limits import MAX_BYTES, max_request_bytes
 from ottla.server.transport import Buffer
 
 SCRATCH_BYTES: Final = 256 * 1024
+SHORT_BYTES: Final = 16 * 1024
+"""What is read at once while memory is used up: thousands of connections may each have to keep it."""
 FIRST_FRAME_BUFFER_BYTES: Final = 128 * 1024
 GROWTH_BYTES: Final = 1 << 20
 """What a buffer grows by at most: fresh memory costs the loop a fifth of a millisecond a megabyte."""
@@ -51,6 +53,7 @@ class Framer:
         "_received",
         "_scratch",
         "_scratch_alone",
+        "_short_alone",
         "_size",
         "max_frame_bytes",
         "needs_room",
@@ -62,6 +65,7 @@ class Framer:
         bytes."""
         self._scratch = scratch
         self._scratch_alone = (scratch,)
+        self._short_alone = (scratch[:SHORT_BYTES],)
         self.max_frame_bytes = max_frame_bytes
         self._may_grow = may_grow
         self._received = NOTHING  # and not taken out yet, from _position on
@@ -90,11 +94,12 @@ class Framer:
         """Whether received bytes have not been looked at yet."""
         return self._position < len(self._received)
 
-    def buffers(self) -> tuple[memoryview, ...]:
+    def buffers(self, *, short: bool = False) -> tuple[memoryview, ...]:
         """Where to receive: what is missing of a frame under way, as far as it has room, and what follows it. The
-        buffers are not to be kept."""
+        buffers are not to be kept. `short`: as little as small requests need, since there is no memory to keep more."""
         frame = self._frame
-        return self._scratch_alone if frame is None else (memoryview(frame)[self._filled : self.room], self._scratch)
+        scratch = self._short_alone if short else self._scratch_alone
+        return scratch if frame is None else (memoryview(frame)[self._filled : self.room], *scratch)
 
     def received(self, count: int) -> None:
         """So many bytes were received into `buffers`. Raises BadFrame."""

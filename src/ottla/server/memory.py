@@ -9,7 +9,7 @@ finished. A request that was received at once needs no room: small requests are 
 
 No connection can block the others forever: while requests wait, every `POLL_INTERVAL_S`, connections are closed that
 hold memory and whose client has moved nearly nothing, and the one that has the turn if it did not bring a megabyte a
-second.
+second. When the reserve is used up as well, little is read at once: what has been read of a request has to be kept.
 """
 
 import asyncio
@@ -92,6 +92,11 @@ class MemoryBudget:
     def is_used_up(self) -> bool:
         """Whether a client that takes no answers is not to be given more."""
         return self.held_bytes >= self.shared_bytes
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the reserve is used up, too."""
+        return self.held_bytes >= self.limit_bytes
 
     def room_for_answer(self) -> int:
         """How many bytes an answer may hold that can be smaller. While there is no room, connections are closed as if

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ottla.protocol.api import ApiKey
 from ottla.protocol.limits import MAX_BYTES
-from ottla.server.framer import FIRST_FRAME_BUFFER_BYTES, GROWTH_BYTES, BadFrame, Framer
+from ottla.server.framer import FIRST_FRAME_BUFFER_BYTES, GROWTH_BYTES, SHORT_BYTES, BadFrame, Framer
 
 MAX_FRAME_BYTES = 8 << 20
 
@@ -177,3 +177,14 @@ def test_what_is_kept_outlives_the_scratch_buffer() -> None:
     receiver.others_are_served()
     assert bytes(kept) == b"small"
     assert receiver.framer.kept(kept) is kept
+
+
+def test_little_is_received_where_memory_is_used_up() -> None:
+    framer = Receiver(may_grow=False).framer
+    (whole,), (short,) = framer.buffers(), framer.buffers(short=True)
+    assert (len(whole), len(short)) == (64 * 1024, SHORT_BYTES)
+    short[:6] = struct.pack(">ih", 1 << 20, ApiKey.PRODUCE)
+    framer.received(SHORT_BYTES)
+    assert framer.next_frame() is None
+    assert framer.needs_room
+    assert framer.room == SHORT_BYTES - 4
