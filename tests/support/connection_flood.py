@@ -2,7 +2,7 @@
 
 idle            nothing is sent
 slow reader     three requests for all metadata at once, and no answer is read
-giant frame     a request of 100 MB is announced, and as much of it sent as is taken at once
+giant frame     a request of 100 MB is announced, and a little of it sent
 half a handshake   the first bytes of a TLS handshake
 """
 
@@ -19,7 +19,7 @@ from ottla.protocol.framing import encode_request
 from ottla.protocol.messages.metadata import MetadataRequest
 
 METADATA: Final = b"".join(map(bytes, encode_request(MetadataRequest(topics=None), 12, 1, "flood")))  # type: ignore[arg-type]
-GIANT: Final = (100 << 20).to_bytes(4, "big") + bytes(400 << 10)
+GIANT: Final = (100 << 20).to_bytes(4, "big") + bytes(16 << 10)
 HELLO: Final = b"\x16\x03\x01"
 FIRST: Final = (b"", METADATA * 3, GIANT, HELLO)
 TLS_TURN: Final = 3
