@@ -159,7 +159,7 @@ def test_each_row_counts_once_when_the_driver_is_killed_while_it_is_regrouped(
     chance, tool = random.Random(16), CommandLine(tmp_path, bootstrap)
     expected: Counter[int] = Counter()
     options: list[str] = []
-    for begin, keys in ((0, BY_HOUR), (24, BY_CARRIER), (48, BY_HOUR), (72, BY_CARRIER)):
+    for begin, keys in ((0, BY_HOUR), (24, BY_CARRIER), (48, BY_HOUR)):
         job = story.write_job(keys, most=300)
         for hour in range(begin, begin + 24):
             rows = [(chance.choice("ABCD"), hour + chance.random()) for _ in range(60)]
@@ -170,6 +170,9 @@ def test_each_row_counts_once_when_the_driver_is_killed_while_it_is_regrouped(
             kill_after(tool.start(job, *options), regrouped, chance.random() * 3)
         written = partial(has_grown, lambda: len(story.counts()), len(story.counts()))
         kill_after(tool.start(job, *options), written, chance.random() * 2)
+        # a micro-batch that was not finished is to be done by the job that began it
+        finished = tool("run", str(job), "--once", *options)
+        assert finished.returncode == 0, finished.stdout + finished.stderr
         options = ["--regroup", "hourly"]
     done = tool("run", str(job), "--once", "--close-windows", *options)
     assert done.returncode == 0, done.stdout + done.stderr
