@@ -134,10 +134,14 @@ def regroup(query: Planned, checkpoint: Path, spark: "SparkSession", brokers: Br
     state has changed. Raises RegroupError; then all is as it was."""
     before, now = kept_fit(checkpoint), fit_of(query)
     log = CheckpointLog(checkpoint)
+    if before is not None and (before.stateful, before.values, before.windows) == (
+        now.stateful,
+        now.values,
+        now.windows,
+    ):
+        return None  # also where a crash came before the first micro-batch of the new checkpoint was done
     if before is None or log.last_done() < 0:
         raise RegroupError(f"{query.name!r} has no checkpoint to go on from: start it without --regroup")
-    if (before.stateful, before.values, before.windows) == (now.stateful, now.values, now.windows):
-        return None
     reason = "its late rows would be found once more (late=)" if query.follows_late_rows else why_not(before, now)
     if reason is None and has_unfinished_batch(checkpoint):
         reason = "a micro-batch was not finished: let the job as it was finish it (run --once)"
