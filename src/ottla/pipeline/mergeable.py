@@ -4,7 +4,7 @@
       Aggregate by (window, carrier)        the only operator with state: it alone decides which rows are late
         Project, Filter, ...                anything without state
 
-Each column gets its rule (`corrections`), or the flow is refused with a sentence that says what to do instead.
+Each column gets its rule (`corrections`), or the flow is refused with advice.
 """
 
 from collections.abc import Iterator

@@ -119,7 +119,7 @@ def window_length_us(plan: Any) -> int | None:
 
 class Hold(NamedTuple):
     """By how much the time of a row that a query writes may be before its watermark, in milliseconds; None if the plan
-    does not show that: `because` then says what of it holds rows."""
+    does not show that: `because` then names the part of it that holds rows."""
 
     ms: int | None
     because: str = ""

@@ -18,7 +18,7 @@ _REVOCATIONS: Final = re.compile(rb"-----BEGIN X509 CRL-----.*?(?:-----END X509 
 _LARGEST_STORE_BYTES: Final = 16 << 20
 
 Fingerprint = tuple[tuple[int, int, int] | None, ...]
-"""Of the files of some stores: another one means that a file was replaced."""
+"""Identifies the files of some stores: another one means that a file was replaced."""
 
 
 class KeyMaterial(NamedTuple):

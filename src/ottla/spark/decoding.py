@@ -26,7 +26,7 @@ IS_NATIVE: Final[bool] = getattr(_columns, "INTERFACE", None) == _INTERFACE
 _LEAST_RECORD: Final = 7
 """Bytes of a record without key, value and headers."""
 _MOST_BYTES: Final = (1 << 31) - 1
-"""Of a payload: Arrow's binary columns count in 32 bits."""
+"""The size of a payload at most: Arrow's binary columns count in 32 bits."""
 
 
 def decode(chunk: Chunk, first: int, end: int) -> Rows | None:

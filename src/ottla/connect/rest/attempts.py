@@ -1,7 +1,7 @@
 """How many failed logins are taken from an address, and of a user. PURE: the time is an argument.
 
 Both are buckets of failures that empty with time. A login that has succeeded before is not counted: a script that
-guesses from the address of a proxy, or at the name of a user, shuts nobody out who is in.
+guesses from the address of a proxy, or at the name of a user, shuts out nobody with a login that works.
 """
 
 import ipaddress

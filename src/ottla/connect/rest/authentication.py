@@ -161,7 +161,7 @@ class Logins:
 
 
 def logged_in(app: ASGIApp, refuse: Refuse, logins: Logins | None) -> ASGIApp:
-    """`app` for those who may use it, with the `Caller` in the scope of each request; None: everybody may."""
+    """`app` for users with a login, with the `Caller` in the scope of each request; None: everybody may."""
 
     async def checked(scope: Scope, receive: Receive, send: Send) -> None:
         answer = app
@@ -185,6 +185,7 @@ async def _caller(logins: Logins | None, scope: Scope) -> Caller:
             "%r may not change anything: %s %s was refused", caller.user[:100], scope["method"], scope["path"][:200]
         )
         raise Refusal(
-            403, f"{caller.user} may only read: rest.admin.users of the worker names those who may change something"
+            403,
+            f"{caller.user} may only read: rest.admin.users of the worker names the users that may change something",
         )
     return caller

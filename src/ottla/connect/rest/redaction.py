@@ -1,7 +1,7 @@
-"""What users who may only read are not shown: passwords in configurations. PURE.
+"""Hides the passwords in configurations from users that may only read. PURE.
 
-Kafka Connect shows configurations as they were given, to everybody who may use its REST API; so they are shown to those
-who may change them, too.
+Kafka Connect shows configurations as they were given, to every user of its REST API. Users that may
+change configurations see them so here, too.
 """
 
 import re

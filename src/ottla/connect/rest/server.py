@@ -135,7 +135,8 @@ class Server:
 
     async def _serve(self) -> None:
         """All listeners on one loop, so that they share failed logins and the keys of tokens."""
-        looking = asyncio.create_task(self._look_for_certificates())
+        loop = asyncio.get_running_loop()
+        looking = supervised(loop, self._look_for_certificates(), "certificates of the REST API")
         pairs = zip(self._servers, self._listeners, strict=True)
         await asyncio.gather(*(server.serve([listener.socket]) for server, listener in pairs))
         looking.cancel()

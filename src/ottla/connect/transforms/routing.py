@@ -19,7 +19,7 @@ from ottla.connect.transforms.sides import Remembered, Side, fields_of, with_fie
 
 _GROUP: Final = re.compile(r"\\(.)|\$(\d)|\$\{(\w+)\}")
 _MOST_NAMES: Final = 1000
-"""Of topics whose new ones are remembered."""
+"""Topics whose new names are remembered."""
 
 
 def regex_router(options: Options, _side: str) -> Transform:

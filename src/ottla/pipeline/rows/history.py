@@ -69,7 +69,7 @@ _KEY_TYPES: Final = (
 )  # fmt: skip
 _ASKS: Final = "__ottla_asks"
 _number: Final = itertools.count()
-"""Tells the counts of one lookup from those of others."""
+"""Distinguishes the counts of one lookup from those of others."""
 _ANSWER_WITHIN_S: Final = 10.0
 
 

@@ -4,7 +4,7 @@ each row: Delta or Iceberg.
 One snapshot of the table is read when the run starts for the first time, by the driver, into the same sorted files as
 the history of a topic (`version_store`). The run keeps to that snapshot (`context.Pins`, in run.json), so that it gives
 the same rows however often a micro-batch is done, and however the table is rewritten meanwhile. A start with
-`--newest-tables` takes a newer one, provided that it says the same about the time that the old one knew.
+`--newest-tables` takes a newer one, provided that it agrees about the time that the old one knew.
 """
 
 import hashlib

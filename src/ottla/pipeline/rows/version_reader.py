@@ -70,6 +70,7 @@ class VersionSource:
         return "is ahead of the clock: its version is not known yet. Reject such rows by a check before as_of"
 
     def why_too_old(self, snapshot: Snapshot) -> str:
+        """Why nothing is known of a row from before the history begins."""
         state = snapshot.state
         if state.since is None:
             return "the topic has no change yet. Begin the replay later"
@@ -117,6 +118,7 @@ class TableSource:
         )
 
     def why_too_old(self, snapshot: Snapshot) -> str:
+        """Why nothing is known of a row from before the history begins."""
         assert snapshot.state.since is not None, "an empty table is refused"
         begins = f"the table's history begins at {time_text(snapshot.state.since)}"
         return (
