@@ -102,9 +102,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._seen: StreamOffset | None = None
         self._last_batch_at = -math.inf
         self._batches = 0
+        self._initial: StreamJson | None = None
         self._progress = None if options.group_id is None else GroupProgress(options.client)
 
     def initialOffset(self) -> StreamJson:
+        """The same each time: Spark asks again when it plans the first micro-batch, and `latest` may have moved on past
+        that one's end."""
+        if self._initial is None:
+            self._initial = self._settled_start()
+        return self._initial
+
+    def _settled_start(self) -> StreamJson:
         options = self._options
         metadata = TopicMetadata(options.client)
         layout = metadata.layout(options.selection)

@@ -31,6 +31,9 @@ class FakeMetadata:
     def layout(self, *_: Any, **__: Any) -> Layout:
         return Layout(sorted(self.logs), self.ids)
 
+    def resolve(self, partitions: Any, *_: Any) -> FlatOffsets:
+        return self.latest(partitions)
+
     def earliest(self, partitions: Any) -> FlatOffsets:
         return {each: self.logs[each][0] for each in partitions}
 
@@ -119,3 +122,13 @@ def test_micro_batches_are_small_after_a_start_and_grow_up_to_the_limit(brokers:
     assert ends == [10, 50, 150, 250]
     again = stream(firstOffsetsPerTrigger="10")
     assert again.latestOffset(start, ReadAllAvailable())["t"]["0"] == 260
+
+
+def test_latest_is_the_same_offset_when_spark_asks_for_it_again(brokers: FakeMetadata) -> None:
+    reader = stream(startingOffsets="latest")
+    start = reader.initialOffset()
+    brokers.logs = {A: (0, 15)}
+    end = reader.latestOffset(start, ReadAllAvailable())
+    brokers.logs = {A: (0, 20)}
+    assert reader.initialOffset() == start
+    assert [each.wanted.end - each.wanted.start for each in reader.partitions(start, end)] == [5]  # type: ignore[attr-defined]
