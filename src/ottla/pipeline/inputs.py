@@ -203,7 +203,7 @@ def topic(
 
     With `aligned`, the topic is one that flows of the job write, and the watermark of a flow that reads it is never
     later than theirs, so that no row is late that was in time there. `True` allows for the length of their windows; an
-    interval (`1 hour`) is the time by which rows may be behind their watermark, where joins, sessions or state hold them.
+    interval (`1 hour`) is how far rows may be behind their watermark, where joins, sessions or state hold them.
     Raises JobError for a name that is none, and for an interval that is none.
     """
     if not name.strip():

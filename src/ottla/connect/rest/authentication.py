@@ -186,6 +186,6 @@ async def _caller(logins: Logins | None, scope: Scope) -> Caller:
         )
         raise Refusal(
             403,
-            f"{caller.user} may only read: rest.admin.users of the worker names the users that may change something",
+            f"{caller.user} may only read: rest.admin.users of the worker names those with more rights",
         )
     return caller

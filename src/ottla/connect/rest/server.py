@@ -27,6 +27,7 @@ from ottla.connect.runtime.worker import Worker
 from ottla.connect.runtime.worker_settings import WorkerSettings, worker_settings
 from ottla.errors import InvalidConfig
 from ottla.security.bearer_tokens import need_jwt
+from ottla.tasks import supervised
 
 log = logging.getLogger(__name__)
 
