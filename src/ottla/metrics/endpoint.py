@@ -8,8 +8,10 @@ import ipaddress
 import logging
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
@@ -27,6 +29,8 @@ READERS: Final = 4
 WAITING: Final = 32
 TIMEOUT_S: Final = 10.0
 """How long a reader may take to send its request, and to take the answer."""
+LONGEST_S: Final = 30.0
+"""How long a visit may take in all: a reader that sends or takes a byte now and then keeps no thread for good."""
 TEXT: Final = "text/plain; charset=utf-8"
 PATIENCE_S: Final = 1.0
 """How long a reader waits for a free thread."""
@@ -46,8 +50,11 @@ class Visitor(NamedTuple):
 
     accept: str
     is_local: bool
-    """Whether it came from this machine, to a local name: not from a page in a browser that rebinds its own name."""
+    """Whether it came from this machine, to a local name: not from a page in a browser that rebinds its own name, and
+    not through a proxy that names its client."""
 
+
+_OF_PROXIES: Final = ("HTTP_FORWARDED", "HTTP_X_FORWARDED_FOR", "HTTP_X_FORWARDED_HOST", "HTTP_X_REAL_IP", "HTTP_VIA")
 
 Route = Callable[[Visitor], Page]
 
@@ -121,7 +128,9 @@ class Endpoint:
             return Page(f"This address serves:\n{listing}".encode(), status=HTTPStatus.NOT_FOUND)
         visitor = Visitor(
             environ.get("HTTP_ACCEPT", ""),
-            _is_loopback(environ.get("REMOTE_ADDR", "")) and _is_local_name(environ.get("HTTP_HOST", "")),
+            _is_loopback(environ.get("REMOTE_ADDR", ""))
+            and _is_local_name(environ.get("HTTP_HOST", ""))
+            and not any(header in environ for header in _OF_PROXIES),
         )
         try:
             return route(visitor)
@@ -145,6 +154,8 @@ class _Server(WSGIServer):
             raise
         self.set_app(respond)
         self._free = threading.Semaphore(READERS)
+        self._visits: dict[socket.socket, float] = {}
+        """When each visit began that is under way."""
 
     def server_bind(self) -> None:
         """Bind, without the look-up of the host's name that the library does."""
@@ -162,7 +173,16 @@ class _Server(WSGIServer):
         else:
             self.shutdown_request(request)
 
+    def service_actions(self) -> None:
+        """Hang up on visits that take too long."""
+        too_early = time.monotonic() - LONGEST_S
+        for visit, began in list(self._visits.items()):
+            if began < too_early:
+                with suppress(OSError):
+                    visit.shutdown(socket.SHUT_RDWR)
+
     def _answer(self, request: Any, client_address: Any) -> None:
+        self._visits[request] = time.monotonic()
         try:
             self.finish_request(request, client_address)
         except OSError:
@@ -170,6 +190,7 @@ class _Server(WSGIServer):
         except Exception:
             log.exception("a request for metrics failed")
         finally:
+            del self._visits[request]
             self._free.release()
             self.shutdown_request(request)
 

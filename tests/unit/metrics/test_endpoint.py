@@ -53,6 +53,11 @@ def test_a_page_that_rebinds_its_name_is_no_local_visitor(endpoint: Endpoint) ->
     assert get(endpoint, "/local", **REBOUND) == (200, b"False")
 
 
+@pytest.mark.parametrize("header", ["Forwarded", "X-Forwarded-For", "X-Real-IP", "Via"])
+def test_a_client_of_a_proxy_is_no_local_visitor(endpoint: Endpoint, header: str) -> None:
+    assert get(endpoint, "/local", **{header: "203.0.113.9"}) == (200, b"False")
+
+
 def test_a_page_that_fails_gives_its_reason(endpoint: Endpoint) -> None:
     assert get(endpoint, "/fail") == (500, b"the disk is away\n")
 
@@ -74,6 +79,27 @@ def test_readers_that_read_nothing_do_not_keep_others_out_for_good(
     eventually(answered)
     for each in slow:
         each.close()
+
+
+def test_readers_that_send_a_byte_now_and_then_do_not_keep_others_out_for_good(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ottla.metrics.endpoint.LONGEST_S", 0.5)
+    slow = [socket.create_connection(("127.0.0.1", endpoint.port)) for _ in range(READERS)]
+    for each in slow:
+        each.sendall(b"GET /local HTTP/1.0\r\nX-Slow: ")
+
+    def are_gone() -> bool:
+        for each in list(slow):
+            try:
+                each.sendall(b"a")
+            except OSError:
+                slow.remove(each)
+                each.close()
+        return not slow
+
+    eventually(are_gone)
+    assert get(endpoint, "/local")[0] == 200
 
 
 def test_it_uses_a_bounded_number_of_threads(endpoint: Endpoint) -> None:
