@@ -196,6 +196,16 @@ def test_a_connection_that_asks_for_nothing_is_closed(group: Group) -> None:
         assert slow.recv(1) == b""
 
 
+def test_a_connection_whose_next_request_does_not_come_to_its_end_is_closed(group: Group) -> None:
+    with connected(group) as slow:
+        slow.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert slow.recv(4096).startswith(b"HTTP/1.1 401")
+        slow.sendall(b"G")
+        slow.settimeout(30)
+        while slow.recv(4096):
+            pass
+
+
 def test_a_body_is_not_read_before_the_login_and_not_without_end(group: Group) -> None:
     with connected(group) as guest:
         guest.sendall(b"POST /connectors HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000000000\r\n\r\n")

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
+import h11
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -33,7 +34,9 @@ log = logging.getLogger(__name__)
 
 _START_S: Final = 30.0
 _FIRST_REQUEST_S: Final = 20.0
-"""After which a connection is closed that has not sent the head of its first request."""
+"""After which a connection is closed that has not sent the head of a request that it began, or of its first one."""
+_BODY_S: Final = 60.0
+"""Likewise for a body."""
 _MOST_CONNECTIONS: Final = 500
 _KEYS: Final = "rest.oauthbearer.jwks.endpoint.url"
 _METHODS: Final = ("GET", "POST", "HEAD")
@@ -159,22 +162,48 @@ class Server:
 
 
 class _Protocol(H11Protocol):
-    """Closes connections that ask for nothing: uvicorn lets them be, and the first ones would keep out all others."""
+    """Closes connections whose requests do not come to their end: uvicorn lets them be, and the first ones would keep
+    out all others. It does close those that are silent between two requests."""
 
     _waits: asyncio.TimerHandle | None = None
+    _awaited: str | None = None
+    """The part of a request that is on its way."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn's
         super().connection_made(transport)
-        self._waits = self.loop.call_later(_FIRST_REQUEST_S, self._close_if_silent)
+        self._await("head")
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._look()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._look()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._waits is not None:
-            self._waits.cancel()
+        self._await(None)
         super().connection_lost(exc)
 
-    def _close_if_silent(self) -> None:
-        if getattr(self, "cycle", None) is None:  # uvicorn declares it as always there
-            self.transport.abort()
+    def _look(self) -> None:
+        if self.transport.is_closing():
+            return
+        state = self.conn.their_state
+        if state is h11.SEND_BODY:
+            self._await("body")
+        elif state is not h11.IDLE:
+            self._await(None)
+        elif self._awaited != "head":
+            self._await("head" if self.conn.trailing_data[0] else None)
+
+    def _await(self, part: str | None) -> None:
+        if part == self._awaited:
+            return
+        if self._waits is not None:
+            self._waits.cancel()
+        self._awaited = part
+        seconds = _BODY_S if part == "body" else _FIRST_REQUEST_S
+        self._waits = None if part is None else self.loop.call_later(seconds, self.transport.abort)
 
 
 def logins(known: WorkerSettings) -> Logins | None:
