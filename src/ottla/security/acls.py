@@ -5,8 +5,10 @@ with a prefix, or all names (`*`). Deny goes before allow. What no rule of a res
 rule at all is refused unless `allow.everyone.if.no.acl.found` is set.
 """
 
+import ipaddress
 from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from ottla.errors import ApiError, ErrorCode
@@ -56,6 +58,21 @@ class ResourcePattern(NamedTuple):
         return self.name in (name, WILDCARD)
 
 
+@lru_cache(maxsize=4096)
+def canonical_host(host: str) -> str:
+    """An IPv6 address as sockets give it. Rules of Kafka have Java's form, `2001:db8:0:0:0:0:0:7`; a rule that denies
+    must not depend on the form. Anything else stays as it is."""
+    try:
+        return str(ipaddress.IPv6Address(host))
+    except ValueError:
+        return host
+
+
+def is_host(given: str, host: str) -> bool:
+    """Whether a rule's host is the address of a client, as sockets give it."""
+    return given == host or (":" in given and canonical_host(given) == host)
+
+
 class AccessRule(NamedTuple):
     """A principal may, or may not, do something from a host (Kafka's `AccessControlEntry`)."""
 
@@ -66,7 +83,7 @@ class AccessRule(NamedTuple):
 
     def concerns(self, principal: str, host: str) -> bool:
         """Whether it is about this principal on this host."""
-        return self.principal in (principal, EVERYBODY) and self.host in (host, WILDCARD)
+        return self.principal in (principal, EVERYBODY) and (self.host == WILDCARD or is_host(self.host, host))
 
 
 class AclBinding(NamedTuple):
@@ -275,7 +292,7 @@ class StandardAuthorizer:
             mentioned = True
             for rule_principal, rule_host, rule_operation, permission in rules:
                 if (rule_principal != principal and rule_principal != EVERYBODY) or (
-                    rule_host != host and rule_host != WILDCARD
+                    rule_host != host and rule_host != WILDCARD and not is_host(rule_host, host)
                 ):
                     continue
                 if permission is _DENY:

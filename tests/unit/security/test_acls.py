@@ -56,6 +56,14 @@ def may(authorizer: StandardAuthorizer, operation: Operation, name: str, princip
     return authorizer.allows(principal, HERE, operation, TOPIC, name)
 
 
+@pytest.mark.parametrize("form", ["2001:db8::7", "2001:db8:0:0:0:0:0:7", "2001:0DB8::0007"])
+def test_a_rule_for_an_ipv6_address_holds_in_every_form(form: str) -> None:
+    authorizer = with_rules((topic("t"), allowing(READ)), (topic("t"), denying(READ, host=form)))
+    assert not authorizer.allows(ALICE, "2001:db8::7", READ, TOPIC, "t")
+    assert not authorizer.verdict(ALICE, "2001:db8::7", READ, TOPIC, "t").allowed
+    assert authorizer.allows(ALICE, "2001:db8::8", READ, TOPIC, "t")
+
+
 def test_nothing_is_allowed_without_a_rule() -> None:
     assert not may(StandardAuthorizer(), READ, "orders")
     assert may(StandardAuthorizer(allow_if_none=True), READ, "orders")
