@@ -6,12 +6,16 @@ from collections.abc import Iterator
 from uuid import UUID, uuid4
 
 import pytest
+from confluent_kafka.admin import AclOperation, ResourceType
 from tests.support.guarded_broker import DESCRIBE, GROUP, allow, guarded, make, rule
 from tests.support.ottla_process import OttlaProcess
 from tests.support.raw_client import ClosedError, RawConnection, ask
 from tests.support.stories import batch
 
 from ottla.errors import ErrorCode
+from ottla.protocol.messages.alter_configs import AlterableConfig as ReplacedConfig
+from ottla.protocol.messages.alter_configs import AlterConfigsRequest
+from ottla.protocol.messages.alter_configs import AlterConfigsResource as ReplacedResource
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla.protocol.messages.describe_group_history import DescribeGroupHistoryRequest
 from ottla.protocol.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest
@@ -27,6 +31,8 @@ from ottla.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest
 
 REFUSED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+SECRET = "open-sesame"
+JAAS = "listener.name.outside.plain.sasl.jaas.config"
 LONGEST_DELAY_S = 0.25
 """Beside a whole suite on two cores. No request has more than 25,000 elements."""
 
@@ -34,7 +40,11 @@ LONGEST_DELAY_S = 0.25
 @pytest.fixture(scope="module")
 def guarded_topics() -> Iterator[tuple[str, dict[str, UUID]]]:
     """A broker with the topics `open`, which alice may describe, and `secret`; where users log in, and the ids."""
-    with guarded() as (broker, address):
+    providers = {
+        "config.providers": "env",
+        "config.providers.env.class": "org.apache.kafka.common.config.provider.EnvVarConfigProvider",
+    }
+    with guarded({"HOUSE_SECRET": SECRET}, **providers) as (broker, address):
         make(address, "open", "secret")
         allow(address, rule("alice", DESCRIBE, "open"), rule("alice", DESCRIBE, "g", GROUP))
         yield address, ids_of(broker)
@@ -144,3 +154,47 @@ def test_the_right_to_change_settings_makes_nobody_a_super_user(guarded_topics: 
             (answer,) = admin.ask(request, 1).responses
         assert answer.error_code == ErrorCode.INVALID_REQUEST
         assert "super.users is read when the broker starts" in answer.error_message
+
+
+def altered(connection: RawConnection, name: str, value: str) -> tuple[ErrorCode, str]:
+    change = AlterableConfig(name=name, config_operation=0, value=value)
+    asked = AlterConfigsResource(resource_type=4, resource_name="1", configs=[change])
+    (answer,) = connection.ask(IncrementalAlterConfigsRequest(resources=[asked], validate_only=False), 1).responses
+    return ErrorCode(answer.error_code), answer.error_message or ""
+
+
+def replaced(connection: RawConnection, **settings: str) -> ErrorCode:
+    changes = [ReplacedConfig(name=name, value=value) for name, value in settings.items()]
+    asked = ReplacedResource(resource_type=4, resource_name="1", configs=changes)
+    (answer,) = connection.ask(AlterConfigsRequest(resources=[asked], validate_only=False), 2).responses
+    return ErrorCode(answer.error_code)
+
+
+def test_the_right_to_change_settings_gives_no_login(guarded_topics: tuple[str, dict[str, UUID]]) -> None:
+    address, _ = guarded_topics
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    allow(address, rule("bob", AclOperation.ALTER_CONFIGS, "kafka-cluster", ResourceType.BROKER))
+    with logged_in(address, "bob") as bob, logged_in(address, "admin") as admin:
+        assert altered(bob, "log.retention.ms", "86400000")[0] == ErrorCode.NONE
+        for name, value in (
+            (JAAS, f'{module} user_admin="mine";'),
+            ("listener.name.outside.sasl.enabled.mechanisms", "PLAIN,SCRAM-SHA-256"),
+            ("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT,OUTSIDE:PLAINTEXT"),
+        ):
+            assert altered(bob, name, value)[0] == ErrorCode.CLUSTER_AUTHORIZATION_FAILED, name
+        assert altered(admin, "listener.name.outside.ssl.client.auth", "required")[0] == ErrorCode.NONE
+        assert replaced(bob) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "which would remove it"
+        assert replaced(admin) == ErrorCode.NONE
+
+
+def test_what_a_setting_stands_for_is_in_no_refusal(guarded_topics: tuple[str, dict[str, UUID]]) -> None:
+    address, _ = guarded_topics
+    with logged_in(address, "admin") as admin:
+        for name, value in (
+            ("listener.name.outside.sasl.enabled.mechanisms", "${env:HOUSE_SECRET}"),
+            (JAAS, 'org.${env:HOUSE_SECRET} required user_a="b";'),
+        ):
+            code, message = altered(admin, name, value)
+            assert code == ErrorCode.INVALID_REQUEST
+            assert SECRET not in message
+            assert name in message

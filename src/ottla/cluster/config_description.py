@@ -54,6 +54,7 @@ _SAME: Final[tuple[tuple[str, ...], ...]] = (
     ("log.roll.jitter.ms", "log.roll.jitter.hours"),
     ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
 )
+_TEXTS: Final = (Kind.STRING, Kind.LIST, Kind.CLASS)
 _SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
     name: names for names in _SAME for name in names if name != "log.flush.scheduler.interval.ms"
 }
@@ -84,6 +85,8 @@ class SettingsInForce:
                 value = synonyms[0].value
             elif setting.internal and names is None and not _is_set(synonyms):
                 continue
+            elif setting.kind in _TEXTS and _stands_for_another(synonyms):
+                value = synonyms[0].value
             described.append(
                 ConfigDescription(
                     setting,
@@ -184,6 +187,18 @@ def _kept(setting: Setting, synonyms: Sequence[ConfigSynonym]) -> str | None:
     if text is not None and PLACEHOLDER.search(text):
         return text
     return render_value(setting.parse(synonyms[0].value)) if synonyms else None
+
+
+def _stands_for_another(synonyms: Sequence[ConfigSynonym]) -> bool:
+    """Whether a value that was altered has a placeholder. A text is shown as it was written then: what a provider has
+    may be a secret, and the right to alter settings is not the right to read it."""
+    decides = next(iter(synonyms), None)
+    return (
+        decides is not None
+        and decides.source in (ConfigSource.DYNAMIC_BROKER_CONFIG, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)
+        and decides.value is not None
+        and PLACEHOLDER.search(decides.value) is not None
+    )
 
 
 def _is_set(synonyms: Iterable[ConfigSynonym]) -> bool:

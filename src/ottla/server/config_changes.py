@@ -18,6 +18,7 @@ from ottla.cluster.configs import (
 )
 from ottla.cluster.image import ResourceType
 from ottla.config.broker import BrokerConfig
+from ottla.config.properties import PLACEHOLDER
 from ottla.errors import InvalidRequest, OttlaError
 from ottla.metadata.view import MetadataView
 from ottla.server import loggers
@@ -104,8 +105,18 @@ async def _alter(changes: Sequence[ConfigChange], validate_only: bool, parts: Pa
 async def _check_security(change: ConfigChange, parts: Parts) -> None:
     """Raise `InvalidRequest` if a listener of this broker could not encrypt or authenticate after the change."""
     config = _config_after(change, parts)
-    if config is not None:
+    if config is None:
+        return
+    try:
         await parts.listeners.check_security(config)
+    except InvalidRequest as refused:
+        hidden = [edit.name for edit in change.edits if edit.value is not None and PLACEHOLDER.search(edit.value)]
+        if not hidden:
+            raise
+        raise InvalidRequest(  # the reason may quote what they stand for, which may be a secret
+            f"Invalid value for configuration {', '.join(hidden)}: a listener could not encrypt or authenticate with "
+            "what it stands for"
+        ) from refused
 
 
 def _new_listeners(change: ConfigChange, parts: Parts) -> BrokerConfig | None:

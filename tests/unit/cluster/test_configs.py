@@ -108,6 +108,16 @@ def test_the_nearest_layer_wins() -> None:
     ]
 
 
+def test_what_an_altered_text_stands_for_is_not_described() -> None:
+    """It may be a secret of a provider, and the right to alter settings is not the right to read files."""
+    static = BrokerConfig({"node.id": "1", "ssl.cipher.suites": "A"})
+    altered = {"ssl.cipher.suites": "${env:TOKEN}", "ssl.endpoint.identification.algorithm": "${env:TOKEN}"}
+    image = apply(IMAGE, [SetConfigs(ResourceType.BROKER, "1", altered)])
+    in_force = static.with_changes(dict.fromkeys(altered, "sesame"))
+    described = SettingsInForce(image, in_force, static).broker(list(altered))
+    assert [entry.value for entry in described] == ["${env:TOKEN}"] * 2
+
+
 def test_a_groups_settings_are_its_own_or_defaults() -> None:
     in_force = SettingsInForce(IMAGE, STATIC, STATIC)
     described = {entry.setting.name: entry for entry in in_force.group({"consumer.session.timeout.ms": "46000"}, None)}

@@ -5,10 +5,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ottla.cluster.image import INTERNAL_TOPICS
-from ottla.cluster.image import ResourceType as ConfigType
 from ottla.errors import ErrorCode
 from ottla.ids import TopicName
-from ottla.protocol.messages.alter_configs import AlterConfigsResourceResponse
 from ottla.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
@@ -35,7 +33,6 @@ from ottla.protocol.messages.delete_topics import (
     DeleteTopicState,
 )
 from ottla.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from ottla.protocol.messages.describe_configs import DescribeConfigsResult
 from ottla.protocol.messages.describe_log_dirs import DescribeLogDirsResponse
 from ottla.protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -60,9 +57,6 @@ from ottla.protocol.messages.elect_leaders import (
     PartitionResult,
     ReplicaElectionResult,
 )
-from ottla.protocol.messages.incremental_alter_configs import (
-    AlterConfigsResourceResponse as IncrementalAlterConfigsResourceResponse,
-)
 from ottla.protocol.messages.list_transactions import ListTransactionsResponse
 from ottla.protocol.messages.metadata import (
     MetadataRequest,
@@ -81,7 +75,7 @@ from ottla.protocol.primitives import NULL_UUID
 from ottla.protocol.schema import Message
 from ottla.security.acls import CLUSTER_NAME
 from ottla.security.authorization import Operation, ResourceType
-from ottla.server.access.access import Access, Guard, Verdict, take_out
+from ottla.server.access.access import Access, Verdict, take_out
 from ottla.server.access.whole import MESSAGES, refusal
 from ottla.server.failures import failed_share_state
 
@@ -277,55 +271,6 @@ def create_partitions(access: Access, request: CreatePartitionsRequest, context:
         answer.results.extend(answers)
 
     return complete if answers else None
-
-
-# -- settings ------------------------------------------------------------------------------------------------------
-
-
-def _may_config(access: Access, operation: Operation, resource: Any) -> ErrorCode:
-    """NONE, or why the client may not see or change the settings of a resource."""
-    match resource.resource_type:
-        case ConfigType.TOPIC:
-            allowed, code = access.may_topic(operation, resource.resource_name), TOPIC_REFUSED
-        case ConfigType.GROUP:
-            allowed = access.may_group(operation, resource.resource_name)
-            code = ErrorCode.GROUP_AUTHORIZATION_FAILED
-        case _:
-            allowed, code = access.may_cluster(operation), CLUSTER_REFUSED
-    return ErrorCode.NONE if allowed else code
-
-
-def _configs(operation: Operation, answer_type: Any, list_name: str) -> Guard:
-    def guard(access: Access, request: Any, context: "RequestContext") -> Verdict:
-        codes = [_may_config(access, operation, resource) for resource in request.resources]
-        if not any(codes):
-            return None
-        answers = []
-        for resource, code in zip(request.resources, codes, strict=True):
-            if code is not ErrorCode.NONE:
-                answer = answer_type(
-                    error_code=code,
-                    error_message=MESSAGES[code],
-                    resource_type=resource.resource_type,
-                    resource_name=resource.resource_name,
-                    **({"configs": []} if answer_type is DescribeConfigsResult else {}),
-                )
-                answers.append(answer)
-        request.resources = [
-            resource for resource, code in zip(request.resources, codes, strict=True) if code is ErrorCode.NONE
-        ]
-
-        def complete(answer: Any) -> None:
-            getattr(answer, list_name).extend(answers)
-
-        return complete
-
-    return guard
-
-
-describe_configs = _configs(Operation.DESCRIBE_CONFIGS, DescribeConfigsResult, "results")
-alter_configs = _configs(Operation.ALTER_CONFIGS, AlterConfigsResourceResponse, "responses")
-incremental_alter_configs = _configs(Operation.ALTER_CONFIGS, IncrementalAlterConfigsResourceResponse, "responses")
 
 
 # -- producers and transactions ------------------------------------------------------------------------------------

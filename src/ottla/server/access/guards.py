@@ -8,7 +8,7 @@ from typing import Final
 
 from ottla.protocol.api import ApiKey
 from ottla.security.authorization import Operation
-from ottla.server.access import admin, data, groups, quotas
+from ottla.server.access import admin, configs, data, groups, quotas
 from ottla.server.access.access import Guard
 from ottla.server.access.whole import cluster, everybody, group
 
@@ -47,8 +47,8 @@ GUARDS: Final[Mapping[ApiKey, Guard]] = {
     ApiKey.DESCRIBE_ACLS: cluster(DESCRIBE),
     ApiKey.CREATE_ACLS: cluster(ALTER, answer=admin.refused_acl_creations),
     ApiKey.DELETE_ACLS: cluster(ALTER, answer=admin.refused_acl_deletions),
-    ApiKey.DESCRIBE_CONFIGS: admin.describe_configs,
-    ApiKey.ALTER_CONFIGS: admin.alter_configs,
+    ApiKey.DESCRIBE_CONFIGS: configs.describe_configs,
+    ApiKey.ALTER_CONFIGS: configs.alter_configs,
     ApiKey.ALTER_REPLICA_LOG_DIRS: cluster(ALTER, answer=admin.refused_log_dirs),
     ApiKey.DESCRIBE_LOG_DIRS: cluster(DESCRIBE, answer=admin.refused_log_dir_listing),
     ApiKey.SASL_AUTHENTICATE: everybody,
@@ -59,7 +59,7 @@ GUARDS: Final[Mapping[ApiKey, Guard]] = {
     ApiKey.DESCRIBE_DELEGATION_TOKEN: everybody,
     ApiKey.DELETE_GROUPS: groups.delete_groups,
     ApiKey.ELECT_LEADERS: admin.elect_leaders,
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: admin.incremental_alter_configs,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: configs.incremental_alter_configs,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: cluster(ALTER),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: cluster(DESCRIBE),
     ApiKey.OFFSET_DELETE: groups.offset_delete,
