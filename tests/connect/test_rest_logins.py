@@ -196,6 +196,21 @@ def test_a_connection_that_asks_for_nothing_is_closed(group: Group) -> None:
         assert slow.recv(1) == b""
 
 
+def test_what_only_reads_has_no_body_that_is_read(group: Group) -> None:
+    """Eight megabytes of JSON took the worker seconds, and any user may read."""
+    with connected(group) as reader:
+        login = basic("reader", READER)
+        reader.sendall(
+            f"GET /connectors HTTP/1.1\r\nHost: localhost\r\nAuthorization: {login}\r\n"
+            "Content-Length: 100000000000\r\n\r\n[".encode()
+        )
+        assert reader.recv(12) == b"HTTP/1.1 200"
+    for path, status in (("/connectors/x/logs?lines=", 400), ("/connectors/x/tasks/", 404)):
+        digits = "9" * 5000
+        tail = "/status" if "tasks" in path else ""
+        assert group.status(basic("reader", READER), "GET", f"{path}{digits}{tail}") == status
+
+
 def test_a_connection_whose_next_request_does_not_come_to_its_end_is_closed(group: Group) -> None:
     with connected(group) as slow:
         slow.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")

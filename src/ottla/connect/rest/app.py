@@ -29,7 +29,7 @@ from ottla.connect.converters.headers import SIMPLE
 from ottla.connect.converters.json_converter import json_text
 from ottla.connect.errors import ConnectError
 from ottla.connect.herder.state import Target
-from ottla.connect.rest.authentication import ANYBODY, CALLER, Caller, Logins, logged_in
+from ottla.connect.rest.authentication import ANYBODY, CALLER, READS, Caller, Logins, logged_in
 from ottla.connect.rest.forwarding import Forwarding
 from ottla.connect.rest.guard import Refusal, guarded
 from ottla.connect.rest.operations import Elsewhere, Operations, Refused
@@ -45,6 +45,7 @@ log = logging.getLogger(__name__)
 
 _LARGEST_BODY: Final = 8 << 20
 """Bytes. A record of the topic of configurations has a megabyte by default."""
+_MOST_DIGITS: Final = 9
 _BODY: Final = "ottla.body"
 """The key of a request's body in its scope, once it has been read."""
 Handler = Callable[[Operations, Request, Any], "Answer"]
@@ -111,8 +112,10 @@ async def _served(operations: Operations, forwarding: Forwarding, handler: Handl
 
     caller: Caller = request.scope.get(CALLER, ANYBODY)
     try:
-        body = await _body(request)
-        answer = await asyncio.wrap_future(in_thread("connect request", lambda: handler(operations, request, body)))
+        raw = b"" if request.method in READS else await _raw_body(request)  # nothing is read by a body
+        request.scope[_BODY] = raw
+        asked = in_thread("connect request", lambda: handler(operations, request, _body(raw)))
+        answer = await asyncio.wrap_future(asked)
     except Refused as refused:
         return error(refused.status, str(refused))
     except Elsewhere as elsewhere:
@@ -147,8 +150,8 @@ async def _http_error(_request: Request, error: Exception) -> Response:
     return _error(error.status_code, f"HTTP {error.status_code} {error.detail}")
 
 
-async def _body(request: Request) -> Any:
-    raw = await _raw_body(request)
+def _body(raw: bytes) -> Any:
+    """The JSON of a body, in a thread: megabytes of it take seconds."""
     if not raw:
         return None
     try:
@@ -169,7 +172,6 @@ async def _raw_body(request: Request) -> bytes:
         received += chunk
         if len(received) > _LARGEST_BODY:
             raise too_large
-    request.scope[_BODY] = bytes(received)
     return bytes(received)
 
 
@@ -222,7 +224,7 @@ def _flag(request: Request, name: str, *, default: bool = False) -> bool:
 
 def _number(request: Request) -> int:
     text = request.path_params["task"]
-    if not text.isdecimal():
+    if not text.isdecimal() or len(text) > _MOST_DIGITS:
         raise Refused(404, "HTTP 404 Not Found")
     return int(text)
 
@@ -242,7 +244,7 @@ def _health(worker: Worker) -> Answer:
 
 def _logs(lines: ConnectorLog, request: Request) -> Answer:
     count = request.query_params.get("lines", "100")
-    if not count.isdecimal():
+    if not count.isdecimal() or len(count) > _MOST_DIGITS:
         raise Refused(400, f"lines is how many, not {count!r}")
     return Answer(lines.of(request.path_params["name"], int(count)))
 
