@@ -23,6 +23,7 @@ from ottla.quotas.entities import DEFAULT
 from ottla.quotas.limits import Limits
 from ottla.quotas.rates import TokenBucket, Window
 from ottla.quotas.usage import Meters
+from ottla.security.acls import canonical_host
 
 if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
@@ -168,7 +169,7 @@ class ConnectionLimits:
 
     def limit_addresses(self, limits: Limits) -> None:
         """Apply the quotas `connection_creation_rate` from now on."""
-        self._addresses = limits.addresses
+        self._addresses = {canonical_host(host): per_s for host, per_s in limits.addresses.items()}
 
     # -- accepting ---------------------------------------------------------------------------------------------------
 
