@@ -1,11 +1,20 @@
 """Delegation tokens: how long they last, and for whom."""
 
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from ottla.errors import ApiError, ErrorCode
 from ottla.metadata.store.base import Node
 from ottla.metadata.store.token_layout import read_token, token_node
+from ottla.protocol.messages.describe_delegation_token import (
+    DescribeDelegationTokenOwner,
+    DescribeDelegationTokenRequest,
+)
 from ottla.security.delegation_tokens import Lifetimes, expired, new_token, renewed
+from ottla.server.handlers import describe_delegation_token
 
 TIMES = Lifetimes(longest_ms=7000, renewal_ms=1000)
 TOKEN = new_token("id", "User:a*,b", "User:r", ("User:x", "User:y"), -1, 100, TIMES)
@@ -41,3 +50,26 @@ def test_only_those_concerned_may_change_a_token_and_only_while_it_lasts() -> No
 def test_a_token_is_read_as_it_was_written() -> None:
     assert b"User%3Aa%2A%2Cb" in token_node(TOKEN)
     assert read_token("/x", Node(token_node(TOKEN), 0)) == TOKEN
+
+
+def test_thousands_of_tokens_and_of_owners_are_not_compared_one_by_one_nor_at_once() -> None:
+    class Looked(frozenset[str]):
+        def __iter__(self) -> Any:
+            raise AssertionError("the owners are gone through for each token")
+
+    assert TOKEN.is_of_any(Looked({"User:y", "User:z"}))
+    assert not TOKEN.is_of_any(Looked({"User:z"}))
+    pauses: list[int] = []
+
+    async def pause() -> None:
+        pauses.append(1)
+
+    tokens: Any = SimpleNamespace(all=lambda: [TOKEN] * 50, secret=lambda _: b"secret")
+    metadata: Any = SimpleNamespace(config=SimpleNamespace(security_protocols={"OUTSIDE": "SASL_SSL"}))
+    context: Any = SimpleNamespace(listener="OUTSIDE", principal="User:r", authentication=None)
+    asked = DescribeDelegationTokenRequest(
+        owners=[DescribeDelegationTokenOwner(principal_type="User", principal_name="x")]
+    )
+    slices: Any = SimpleNamespace(pause=pause)
+    found = asyncio.run(describe_delegation_token.handle(slices, tokens, None, metadata, asked, context))
+    assert len(found.tokens) == len(pauses) == 50

@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from ottla.metadata.acls import Acls
     from ottla.metadata.delegation_tokens import DelegationTokens
     from ottla.metadata.view import MetadataView
+    from ottla.slices import Slices
 
 
-def handle(
+async def handle(
+    slices: "Slices",
     tokens: "DelegationTokens | None",
     acls: "Acls | None",
     metadata: "MetadataView",
@@ -39,7 +41,11 @@ def handle(
             or may(acls, context, Operation.DESCRIBE_TOKENS, ResourceType.USER, token.owner)
         )
 
-    shown = [_described(token, known.secret(token)) for token in known.all() if is_shown(token)]
+    shown: list[DescribedDelegationToken] = []
+    for token in known.all():  # which any user may have made by the thousand
+        if is_shown(token):
+            shown.append(_described(token, known.secret(token)))
+        await slices.pause()
     return DescribeDelegationTokenResponse(tokens=shown)
 
 
