@@ -52,7 +52,10 @@ def compile_filter(text: str) -> Test:
     except (SyntaxError, ValueError, MemoryError, RecursionError) as problem:
         reason = problem.msg if isinstance(problem, SyntaxError) else "it is too deeply nested"
         raise ExpressionProblem(f"not an expression: {reason}") from None
-    evaluate = _compiled(tree.body, 0)
+    try:
+        evaluate = _compiled(tree.body, 0)
+    except RecursionError:  # from what quotes a part that is not allowed
+        raise ExpressionProblem("the expression is too deeply nested") from None
     return lambda row: bool(evaluate(row))
 
 
@@ -136,7 +139,7 @@ def _comparison(first: Evaluate, operators: list[ast.cmpop], rights: list[Evalua
             try:
                 if not holds(left, following):
                     return False
-            except TypeError:
+            except (TypeError, RecursionError):  # JSON may be nested more deeply than it can be compared
                 return False
             left = following
         return True

@@ -79,6 +79,15 @@ def test_what_is_no_filter(text: str) -> None:
         compile_filter(text)
 
 
+def test_what_is_too_deep_is_no_filter_and_ends_no_search() -> None:
+    with pytest.raises(ExpressionProblem, match="nested"):
+        compile_filter("-" * 900 + "1")
+    deep, same = ([], [])
+    for _ in range(5000):
+        deep, same = [deep], [same]
+    assert not compile_filter("value == key")(Row(deep, same, {}, None, 0, 0, 0))
+
+
 def test_no_attribute_of_a_python_object_can_be_reached() -> None:
     for text in ("key.__class__", "value.__class__", "value.items", "headers.__init__", "offset.real"):
         assert not compile_filter(text)(ROW)
