@@ -82,7 +82,8 @@ def test_what_is_no_filter(text: str) -> None:
 def test_what_is_too_deep_is_no_filter_and_ends_no_search() -> None:
     with pytest.raises(ExpressionProblem, match="nested"):
         compile_filter("-" * 900 + "1")
-    deep, same = ([], [])
+    deep: list[Any] = []
+    same: list[Any] = []
     for _ in range(5000):
         deep, same = [deep], [same]
     assert not compile_filter("value == key")(Row(deep, same, {}, None, 0, 0, 0))
