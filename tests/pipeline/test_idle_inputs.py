@@ -24,6 +24,8 @@ from tests.pipeline.flow import context_of
 from tests.support.eventually import eventually
 
 AFTER = "2 seconds"
+AT_MOST_S = 150
+"""Only what never comes out takes as long: how long a micro-batch takes is up to the machine."""
 
 
 def ago(seconds: float) -> str:
@@ -77,7 +79,7 @@ def test_an_idle_input_of_a_join_does_not_hold_back_what_has_no_match(
     departures.send([flight("--", 0)])
 
     with running(job, spark, bootstrap, tmp_path) as query:
-        eventually(lambda: len(rows) == 3 or query.exception() is not None, timeout_s=30)
+        eventually(lambda: len(rows) == 3 or query.exception() is not None, timeout_s=AT_MOST_S)
         figures = FlowProgress(Figures("joined", 0.0))
         for event in query.recentProgress:
             figures.on_batch(json.loads(event.json), time.time())
@@ -89,7 +91,7 @@ def test_an_idle_input_of_a_join_does_not_hold_back_what_has_no_match(
     weather.send([json.dumps({"airline": "BB", "then": ago(0), "wind": 9})])  # in time, for the first time
     departures.send([flight("BB", 0)])
     with running(job, spark, bootstrap, tmp_path) as query:
-        eventually(lambda: ("BB", 9) in rows or query.exception() is not None, timeout_s=30)
+        eventually(lambda: ("BB", 9) in rows or query.exception() is not None, timeout_s=AT_MOST_S)
     assert sorted(row for row in rows if row[0] != "--") == [("AA", None), ("BB", 9), ("UA", None), ("ZZ", None)]
 
 
@@ -112,13 +114,13 @@ def test_windows_close_when_no_input_brings_anything_but_not_before_what_waits_i
         return rows.groupBy(F.window("at", "1 day")).agg(F.count("carrier").alias("seen"))
 
     # days ago: by the clock their window closed long before they are read
-    source.send([flight("UA", 864_000)] * 12)
-    source.send([flight("UA", 864_000)] * 4, partition=1)
+    source.send([flight("UA", 864_000)] * 6)
+    source.send([flight("UA", 864_000)] * 3, partition=1)
     with running(job, spark, bootstrap, tmp_path) as query:
-        eventually(lambda: bool(found) or query.exception() is not None, timeout_s=45)
+        eventually(lambda: bool(found) or query.exception() is not None, timeout_s=AT_MOST_S)
         dropped = [
             operator["numRowsDroppedByWatermark"]
             for event in query.recentProgress
             for operator in json.loads(event.json)["stateOperators"]
         ]
-    assert (found, sum(dropped)) == ([16], 0)
+    assert (found, sum(dropped)) == ([9], 0)

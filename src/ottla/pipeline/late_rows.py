@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from ottla.pipeline import failures
@@ -10,7 +10,7 @@ from ottla.pipeline.errors import PipelineError
 from ottla.pipeline.rows.late import Follower
 
 _TRY_AGAIN_AFTER_S: Final = 5.0
-_LAST_WITHIN_S: Final = 30.0
+_LOOK_EVERY_S: Final = 0.1
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +22,7 @@ class LateRowsThread:
         self._followers = followers
         self._news = threading.Event()
         self._is_over = False
+        self._writes_last = True
         self._thread = threading.Thread(target=self._work, name="late-rows", daemon=True)
         self.errors: dict[str, str] = {}
         """What keeps a flow's late rows from being written, by flow; empty when all is well."""
@@ -42,20 +43,19 @@ class LateRowsThread:
         are left out."""
         return {each.figure: each.total for each in [self._followers[flow]]} if flow in self._followers else {}
 
-    def finish(self, *, at_once: bool = False) -> None:
-        """After the last micro-batch: write what is left, unless it is to end `at_once`.
+    def finish(self, is_enough: Callable[[], bool]) -> bool:
+        """After the last micro-batch: write what is left, until it `is_enough`; False if some is not written.
 
-        What fails now, or takes too long, is written at the next start.
+        What fails now, or is left, is written at the next start.
         """
         if not self._thread.is_alive():
-            return
+            return True
+        self._writes_last = not is_enough()
         self._is_over = True
         self._news.set()
-        if at_once:
-            return
-        self._thread.join(_LAST_WITHIN_S)
-        if not self._thread.is_alive():
-            self._catch_up(unheard=True)
+        while self._thread.is_alive() and not is_enough():
+            self._thread.join(_LOOK_EVERY_S)
+        return not self._thread.is_alive() and not self.errors
 
     def _work(self) -> None:
         self._catch_up(unheard=True)
@@ -64,6 +64,8 @@ class LateRowsThread:
             self._news.clear()
             if not self._is_over:
                 self._catch_up(unheard=False)
+        if self._writes_last:
+            self._catch_up(unheard=True)
 
     def _catch_up(self, *, unheard: bool) -> None:
         for flow, follower in self._followers.items():

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ottla.pipeline.session import Engine
 
 _LOOK_EVERY_S: Final = 0.25
+_LATE_ROWS_WITHIN_S: Final = 30.0
 _ASK_EVERY_S: Final = 2.0
 _FINISH_WITHIN_S: Final = 60.0
 _LAST_EVENTS_WITHIN_S: Final = 20.0
@@ -304,7 +305,13 @@ class Watch:
         while not started <= self._ended_runs and time.monotonic() < deadline:
             time.sleep(_LOOK_EVERY_S / 5)
             self._take_events()
-        self.late.finish(at_once=self.stop.times > 1)
+        late_until = time.monotonic() + _LATE_ROWS_WITHIN_S
+
+        def is_enough() -> bool:  # a run that ends by itself is complete, however long that takes
+            return self.stop.times > 1 or (self.stop.times == 1 and time.monotonic() > late_until)
+
+        if not self.late.finish(is_enough):
+            self.screen.say("some late rows are not written yet: the next start writes them")
         self._refresh(last=True)
 
     @contextmanager

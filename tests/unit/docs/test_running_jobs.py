@@ -9,7 +9,7 @@ from tools.docs.commands import check
 from tools.docs.markdown import ROOT
 
 from ottla.cli.pipeline.commands import VERBS
-from ottla.pipeline import late_rows, watch
+from ottla.pipeline import watch
 from ottla.pipeline.progress import Figures
 from ottla.pipeline.run_store import FlowRecord, RunRecord
 
@@ -24,7 +24,7 @@ def unit() -> ConfigParser:
 
 
 def test_systemd_waits_longer_than_a_run_takes_to_stop(unit: ConfigParser) -> None:
-    stops_within_s = watch._FINISH_WITHIN_S + watch._LAST_EVENTS_WITHIN_S + late_rows._LAST_WITHIN_S
+    stops_within_s = watch._FINISH_WITHIN_S + watch._LAST_EVENTS_WITHIN_S + watch._LATE_ROWS_WITHIN_S
     assert int(unit["Service"]["TimeoutStopSec"]) >= stops_within_s + 30
     assert f"gives its micro-batches {watch._FINISH_WITHIN_S:.0f} s" in PAGE
     assert f"`TimeoutStopSec={unit['Service']['TimeoutStopSec']}`" in PAGE

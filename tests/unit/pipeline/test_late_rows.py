@@ -1,5 +1,6 @@
 """The thread that writes late rows."""
 
+import threading
 from typing import Any
 
 from tests.support.eventually import eventually
@@ -42,7 +43,7 @@ def test_no_error_ends_it() -> None:
     thread.on_batch("delays", {})
 
     eventually(lambda: not thread.errors)
-    thread.finish()
+    assert thread.finish(lambda: False)
     assert follower.calls[-1] is True
     assert (thread.figures("delays"), thread.figures("others")) == ({"corrected": 7}, {})
 
@@ -54,6 +55,41 @@ def test_it_ends_at_once_if_asked_to() -> None:
     thread.start()
     eventually(lambda: follower.calls == [True])
 
-    thread.finish(at_once=True)
+    thread.finish(lambda: True)
 
     assert follower.calls == [True]
+
+
+def test_a_run_that_ends_by_itself_waits_for_a_follower_that_is_far_behind() -> None:
+    follower, may_go_on, asked = Follower(), threading.Event(), 0
+    follower.is_well = True
+
+    def catch_up(*, unheard: bool) -> int:
+        follower.calls.append(unheard)
+        may_go_on.wait()
+        return 0
+
+    follower.catch_up = catch_up  # type: ignore[method-assign]
+    thread = thread_of(follower)
+    thread.start()
+    eventually(lambda: follower.calls == [True])
+
+    def is_enough() -> bool:
+        nonlocal asked
+        asked += 1
+        if asked == 5:
+            may_go_on.set()
+        return False
+
+    assert thread.finish(is_enough)
+    assert follower.calls == [True, True], "what came meanwhile is written, too"
+
+
+def test_it_says_so_if_not_all_is_written_when_that_is_enough() -> None:
+    follower, may_go_on, asked = Follower(), threading.Event(), [False, False, True]
+    follower.catch_up = lambda *, unheard: int(may_go_on.wait())  # type: ignore[method-assign]
+    thread = thread_of(follower)
+    thread.start()
+
+    assert not thread.finish(lambda: asked.pop(0))
+    may_go_on.set()
