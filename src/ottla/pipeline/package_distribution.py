@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _SENT: Final = (
     "__init__.py",
     "client",
+    "config",
     "errors.py",
     "ids.py",
     "pipeline",
