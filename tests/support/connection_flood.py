@@ -2,7 +2,7 @@
 
 idle            nothing is sent
 slow reader     three requests for all metadata at once, and no answer is read
-giant frame     a request of 100 MB is announced, and a little of it sent
+giant frame     a request of 100 MB is announced, and the beginning of it sent
 half a handshake   the first bytes of a TLS handshake
 """
 
@@ -19,24 +19,23 @@ from ottla.protocol.framing import encode_request
 from ottla.protocol.messages.metadata import MetadataRequest
 
 METADATA: Final = b"".join(map(bytes, encode_request(MetadataRequest(topics=None), 12, 1, "flood")))  # type: ignore[arg-type]
-GIANT: Final = (100 << 20).to_bytes(4, "big") + bytes(16 << 10)
+GIANT: Final = (100 << 20).to_bytes(4, "big")
 HELLO: Final = b"\x16\x03\x01"
-FIRST: Final = (b"", METADATA * 3, GIANT, HELLO)
 TLS_TURN: Final = 3
 CONNECT_S: Final = 5.0
 
 
 @contextmanager
-def flood(bootstrap: str, tls: str, count: int, *, processes: int = 1) -> Iterator[int]:
-    """So many connections in all for as long as the context lasts; gives how many could be opened."""
+def flood(bootstrap: str, tls: str, count: int, *, giant_bytes: int, processes: int = 1) -> Iterator[int]:
+    """So many connections in all for as long as the context lasts; gives how many could be opened. `giant_bytes`: what
+    is sent of each giant frame."""
     root = Path(__file__).parents[2]
     with ExitStack() as stack:
         started = []
         for number in range(processes):
-            command = [sys.executable, "-m", "tests.support.connection_flood", bootstrap, tls, str(count // processes)]
-            process = subprocess.Popen(
-                [*command, f"127.0.0.{10 + number}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=root
-            )
+            command = [sys.executable, "-m", "tests.support.connection_flood", bootstrap, tls]
+            arguments = [str(count // processes), str(giant_bytes), f"127.0.0.{10 + number}"]
+            process = subprocess.Popen([*command, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=root)
             stack.enter_context(process)
             assert process.stdin is not None
             stack.callback(process.stdin.close)
@@ -48,13 +47,14 @@ def flood(bootstrap: str, tls: str, count: int, *, processes: int = 1) -> Iterat
         yield opened
 
 
-def main(bootstrap: str, tls: str, count: int, source: str) -> None:
+def main(bootstrap: str, tls: str, count: int, giant_bytes: int, source: str) -> None:
     """Open connections, print how many, and hold them until stdin ends."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    first = (b"", METADATA * 3, GIANT + bytes(giant_bytes), HELLO)
     held = []
     for number in range(count):
-        turn = number % len(FIRST)
+        turn = number % len(first)
         host, _, port = (tls if turn == TLS_TURN else bootstrap).rpartition(":")
         try:
             connection = socket.create_connection((host, int(port)), CONNECT_S, (source, 0))
@@ -62,11 +62,11 @@ def main(bootstrap: str, tls: str, count: int, source: str) -> None:
             continue
         connection.setblocking(False)
         with suppress(OSError):
-            connection.send(FIRST[turn])
+            connection.send(first[turn])
         held.append(connection)
     print(len(held), flush=True)
     sys.stdin.read()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4])
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5])

@@ -370,8 +370,9 @@ _CONNECTIONS: Final = (
         "queued.max.request.bytes",
         Kind.LONG,
         "-1",
-        "Bytes that requests and answers of all clients may hold in memory; -1 for 256 MB. Not counted are one answer "
-        "of each connection that is not a fetch, four reads of a megabyte from disks, fetches that wait (100 MB at "
+        "Bytes that requests and answers of all clients may hold in memory; -1 for 256 MB. The inter-broker listener "
+        "may hold an eighth more where clients have another one. Not counted are one answer of each connection that is "
+        "not a fetch, four reads of a megabyte from disks, fetches that wait (100 MB at "
         "most), and what this broker copies as a follower (replica.fetch.response.max.bytes from each leader).",
     ),
     _fixed("socket.request.max.bytes", Kind.INT, "104857600", "Size of the largest request that is taken.", AT_LEAST_1),

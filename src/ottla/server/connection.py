@@ -79,7 +79,6 @@ class Connection:
         "_requests_bytes",
         "_resuming",
         "_sending_soon",
-        "_spared",
         "_transport",
         "_unmuting",
         "_waiting_for_memory",
@@ -95,6 +94,7 @@ class Connection:
         "local_host",
         "local_port",
         "moved_bytes",
+        "spared",
     )
 
     def __init__(
@@ -114,7 +114,7 @@ class Connection:
         closed: "Callable[[Connection], None]",
     ) -> None:
         """`load` brings a part of a file into memory, in a thread, for a client that was slow to take it; without it,
-        the loop waits for the disk. A `spared` connection is counted in `memory`, and never waits for it. With an
+        the loop waits for the disk. A `spared` connection does not wait for memory that others hold. With an
         `authentication`, only small requests are taken until `authenticated` is called. `handshaken` is called when the
         transport is ready, or with the reason why it will not be."""
         self._transport = transport
@@ -143,7 +143,7 @@ class Connection:
         self._load = load
         self._loading = False
         self._is_loaded = False
-        self._spared = spared
+        self.spared = spared
         self._requests_bytes = 0  # of requests that are kept until they are answered
         self._held_bytes = 0  # as the budget knows
         self._waiting_for_memory = False
@@ -320,7 +320,7 @@ class Connection:
     # -- memory ----------------------------------------------------------------------------------------------------
 
     def _may_grow(self, frame_bytes: int) -> bool:
-        return self._spared or self._memory.has_room(frame_bytes, self)
+        return self._memory.has_room(frame_bytes, self)
 
     def _wait_for_memory(self) -> None:
         self._waiting_for_memory = True
@@ -388,7 +388,7 @@ class Connection:
 
     def _has_enough_unsent(self) -> bool:
         unsent = self._replies.unsent_bytes
-        return unsent > MAX_UNSENT_BYTES or (unsent > 0 and not self._spared and self._memory.is_used_up)
+        return unsent > MAX_UNSENT_BYTES or (unsent > 0 and self._memory.is_used_up_for(self))
 
     def _send(self) -> None:
         replies = self._replies

@@ -6,6 +6,7 @@
 A frame lies in the scratch buffer only until more is received, from any connection; `kept` gives a copy that stays.
 """
 
+import mmap as memory_map
 from collections.abc import Callable
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from typing import Final
@@ -19,6 +20,8 @@ SHORT_BYTES: Final = 16 * 1024
 FIRST_FRAME_BUFFER_BYTES: Final = 128 * 1024
 GROWTH_BYTES: Final = 1 << 20
 """What a buffer grows by at most: fresh memory costs the loop a fifth of a millisecond a megabyte."""
+NO_HUGE_PAGES: Final[int | None] = getattr(memory_map, "MADV_NOHUGEPAGE", None)
+"""On Linux. Where the system uses huge pages by default, the beginning of a large frame would take 2 MB."""
 NOTHING: Final = memoryview(b"")
 CLIENT_HELLO: Final = b"\x16\x03"
 """The first bytes of a handshake of TLS; read as a size, they are more than 350 MB."""
@@ -199,6 +202,8 @@ class Framer:
             return frame
         if self._size > GROWTH_BYTES:
             large = mmap(-1, self._size, MAP_PRIVATE | MAP_ANONYMOUS)
+            if NO_HUGE_PAGES is not None:
+                large.madvise(NO_HUGE_PAGES)
             large[: len(frame)] = bytes(frame)
             frame = large
         else:

@@ -1,6 +1,7 @@
 """One budget for the bytes that requests and answers hold in memory, over all connections of a broker.
 
     |---------- shared by all ----------|---- reserve: small requests, and the one that has the turn ----| limit
+    |-- for brokers --|  beyond the limit: an eighth of it, for the listener between brokers, once the rest is used up
 
 Counted are requests under way, requests that are kept while they are worked on, and answers that were not sent yet;
 records that are sent from their files hold nothing. While the shared part is used up, large requests wait and their
@@ -10,6 +11,8 @@ finished. A request that was received at once needs no room: small requests are 
 No connection can block the others forever: while requests wait, every `POLL_INTERVAL_S`, connections are closed that
 hold memory and whose client has moved nearly nothing, and the one that has the turn if it did not bring a megabyte a
 second. When the reserve is used up as well, little is read at once: what has been read of a request has to be kept.
+
+Brokers do not wait for clients, but what reaches their listener is bounded, too: anybody may connect to it.
 """
 
 import asyncio
@@ -21,6 +24,8 @@ log = logging.getLogger(__name__)
 DEFAULT_BYTES: Final = 256 << 20
 SMALL_BYTES: Final = 128 * 1024
 """A request of this size may use the reserve."""
+BROKERS_SHARE: Final = 8
+"""The part of the limit, one in so many, that the listener between brokers may take beyond it."""
 POLL_INTERVAL_S: Final = 5.0
 LEAST_MOVED_BYTES: Final = 64 * 1024
 LEAST_IN_TURN_BYTES: Final = 5 << 20
@@ -28,6 +33,9 @@ LEAST_IN_TURN_BYTES: Final = 5 << 20
 
 class Holder(Protocol):
     """A connection."""
+
+    spared: bool
+    """Whether it is at the listener between brokers, and clients have another one."""
 
     @property
     def moved_bytes(self) -> int:
@@ -59,10 +67,15 @@ class MemoryBudget:
         self._loop = loop
         self.limit_bytes = limit_bytes
         self.shared_bytes = limit_bytes - min(largest_request_bytes, limit_bytes // 2)
+        self.for_brokers_bytes = limit_bytes // BROKERS_SHARE
         self.held_bytes = 0
+        self._held_by_brokers_bytes = 0
         self._moved: dict[Holder, int | None] = {}
         """The connections that hold memory, with their moved bytes at the last check, if there was one."""
         self._waiting: dict[Holder, None] = {}
+        self._waiting_brokers: dict[Holder, None] = {}
+        self._queues = [self._waiting_brokers, self._waiting]
+        """The next one to resume from is first: a flood at one listener does not keep the others waiting."""
         self._turn: Holder | None = None
         self._waking = False
         self._look: asyncio.TimerHandle | None = None
@@ -70,16 +83,18 @@ class MemoryBudget:
     def change(self, holder: Holder, bytes_: int, *, holds: bool) -> None:
         """`holder` holds so much more, or less; `holds`: does it hold anything now?"""
         self.held_bytes += bytes_
+        if holder.spared:
+            self._held_by_brokers_bytes += bytes_
         if holds:
             self._moved.setdefault(holder, None)
         else:
             self._moved.pop(holder, None)
-        if self._waiting and bytes_ < 0:
+        if bytes_ < 0 and (self._waiting or self._waiting_brokers):
             self._wake_soon()
 
     def has_room(self, bytes_: int, holder: Holder) -> bool:
         """Whether a request of so many bytes in all may go on to be received."""
-        if self.held_bytes < self.shared_bytes or holder is self._turn:
+        if self.held_bytes < self.shared_bytes or holder is self._turn or not self.is_used_up_for(holder):
             return True
         return bytes_ <= SMALL_BYTES and self.held_bytes < self.limit_bytes
 
@@ -88,10 +103,11 @@ class MemoryBudget:
         """Whether answers had better hold nothing: then records are sent from their files, however few they are."""
         return self.held_bytes >= self.shared_bytes // 2
 
-    @property
-    def is_used_up(self) -> bool:
-        """Whether a client that takes no answers is not to be given more."""
-        return self.held_bytes >= self.shared_bytes
+    def is_used_up_for(self, holder: Holder) -> bool:
+        """Whether `holder` is not to be given more answers before it has taken the last one."""
+        if self.held_bytes < self.shared_bytes:
+            return False
+        return not holder.spared or self._held_by_brokers_bytes >= self.for_brokers_bytes
 
     @property
     def is_full(self) -> bool:
@@ -107,8 +123,8 @@ class MemoryBudget:
         return max(room, 0)
 
     def wait(self, holder: Holder) -> None:
-        """Have `holder` resume when there is room, in the order of waiting."""
-        self._waiting[holder] = None
+        """Have `holder` resume when there is room, in the order of waiting; brokers and clients alternate."""
+        (self._waiting_brokers if holder.spared else self._waiting)[holder] = None
         if self._look is None:
             self._look = self._loop.call_later(POLL_INTERVAL_S, self._look_at_all)
         self._wake_soon()
@@ -117,14 +133,18 @@ class MemoryBudget:
         """Its request is complete."""
         if holder is self._turn:
             self._turn = None
-            if self._waiting:
+            if self._waiting or self._waiting_brokers:
                 self._wake_soon()
 
     def forget(self, holder: Holder, held_bytes: int) -> None:
         """It was closed."""
         self._waiting.pop(holder, None)
+        self._waiting_brokers.pop(holder, None)
         self.change(holder, -held_bytes, holds=False)
         self.has_received(holder)
+
+    def _waits(self, holder: Holder) -> bool:
+        return holder in self._waiting or holder in self._waiting_brokers
 
     def _wake_soon(self) -> None:
         if not self._waking:
@@ -133,14 +153,22 @@ class MemoryBudget:
 
     def _wake(self) -> None:
         self._waking = False
-        if self._waiting and (self.held_bytes < self.shared_bytes or self._turn is None):
-            holder = next(iter(self._waiting))
-            del self._waiting[holder]
-            if self.held_bytes >= self.shared_bytes:
+        for waiting in self._queues:
+            holder = next(iter(waiting), None)
+            if holder is None:
+                continue
+            is_used_up = self.is_used_up_for(holder)
+            if is_used_up and self._turn is not None:
+                continue
+            del waiting[holder]
+            if waiting is self._queues[0]:
+                self._queues.reverse()
+            if is_used_up:
                 self._turn = holder
                 self._moved[holder] = None
             holder.resume()
             self._wake_soon()  # the others, in later turns of the loop, when this one has taken what it needs
+            return
 
     def _look_at_all(self) -> None:
         self._look = None
@@ -151,7 +179,7 @@ class MemoryBudget:
             elif holder is self._turn:
                 is_slow = moved < LEAST_IN_TURN_BYTES
             else:
-                is_slow = moved < LEAST_MOVED_BYTES and not (holder in self._waiting and holder.has_more_to_read())
+                is_slow = moved < LEAST_MOVED_BYTES and not (self._waits(holder) and holder.has_more_to_read())
             if is_slow:
                 log.warning(
                     "closing %s: it holds memory that others wait for, and only %d bytes have gone over it in %.0f s "
@@ -163,7 +191,7 @@ class MemoryBudget:
                 holder.close()
             else:
                 self._moved[holder] = holder.moved_bytes
-        if self._waiting or self._turn is not None:
+        if self._waiting or self._waiting_brokers or self._turn is not None:
             self._look = self._loop.call_later(POLL_INTERVAL_S, self._look_at_all)
 
     def close(self) -> None:

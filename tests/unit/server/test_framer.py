@@ -1,7 +1,11 @@
 """From bytes to requests without a socket: however they are cut, whatever is announced, whoever else is served."""
 
+import ctypes
 import random
+import re
 import struct
+from mmap import mmap
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -9,7 +13,7 @@ from hypothesis import strategies as st
 
 from ottla.protocol.api import ApiKey
 from ottla.protocol.limits import MAX_BYTES
-from ottla.server.framer import FIRST_FRAME_BUFFER_BYTES, GROWTH_BYTES, SHORT_BYTES, BadFrame, Framer
+from ottla.server.framer import FIRST_FRAME_BUFFER_BYTES, GROWTH_BYTES, NO_HUGE_PAGES, SHORT_BYTES, BadFrame, Framer
 
 MAX_FRAME_BYTES = 8 << 20
 
@@ -177,6 +181,33 @@ def test_what_is_kept_outlives_the_scratch_buffer() -> None:
     receiver.others_are_served()
     assert bytes(kept) == b"small"
     assert receiver.framer.kept(kept) is kept
+
+
+def flags_of_memory_at(place: int) -> list[str]:
+    """The kernel's, by their two letters (proc_pid_smaps(5))."""
+    is_there = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if addresses := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line):
+            first, last = (int(address, 16) for address in addresses.groups())
+            is_there = first <= place < last
+        elif is_there and line.startswith("VmFlags:"):
+            return line.split()[1:]
+    raise AssertionError("no memory is there")
+
+
+def test_the_beginning_of_a_large_frame_takes_no_huge_page() -> None:
+    """On a system that uses them wherever it can."""
+    assert NO_HUGE_PAGES is not None
+    receiver = Receiver()
+    beginning = produce_request(3 * FIRST_FRAME_BUFFER_BYTES, random.Random(1))
+    stream = struct.pack(">i", MAX_FRAME_BYTES) + beginning
+    while stream:
+        stream = stream[receiver.receive(stream) :]
+        assert not receiver.frames()
+    frame = receiver.framer.buffers()[0].obj
+    assert isinstance(frame, mmap)
+    place = ctypes.addressof(ctypes.c_char.from_buffer(frame))
+    assert "nh" in flags_of_memory_at(place)
 
 
 def test_little_is_received_where_memory_is_used_up() -> None:

@@ -8,7 +8,7 @@ from threading import Event
 import pytest
 
 from ottla.server.cold_fetches import ColdFetches
-from ottla.server.memory import POLL_INTERVAL_S, SMALL_BYTES, MemoryBudget
+from ottla.server.memory import BROKERS_SHARE, POLL_INTERVAL_S, SMALL_BYTES, MemoryBudget
 from ottla.testing.simulation.loop import SimLoop
 
 LARGE = 4 << 20
@@ -18,8 +18,9 @@ LIMIT = 16 << 20
 class Client:
     """A connection that holds what the test says."""
 
-    def __init__(self, budget: MemoryBudget) -> None:
+    def __init__(self, budget: MemoryBudget, *, spared: bool = False) -> None:
         self.budget = budget
+        self.spared = spared
         self.held = 0
         self.moved_bytes = 0
         self.resumed = 0
@@ -90,6 +91,45 @@ def test_those_who_wait_resume_in_turn_when_there_is_room(loop: SimLoop, budget:
     full.hold(0)
     third = Client(budget)
     assert budget.has_room(LARGE, third)
+
+
+def test_brokers_need_not_wait_for_clients_and_are_bounded_too(loop: SimLoop, budget: MemoryBudget) -> None:
+    client, broker, other = Client(budget), Client(budget, spared=True), Client(budget, spared=True)
+    client.hold(LIMIT)
+    assert not budget.is_used_up_for(broker)
+    assert budget.has_room(LARGE, broker)
+    broker.hold(LIMIT // BROKERS_SHARE)
+    assert budget.is_used_up_for(broker)
+    assert not budget.has_room(LARGE, other)
+    assert not budget.has_room(SMALL_BYTES, other)
+    budget.has_received(client)
+    turn = Client(budget)
+    budget.wait(turn)
+    budget.wait(other)
+    passes(loop, 0.1)
+    assert other.resumed + turn.resumed == 1  # one has the turn
+    broker.hold(0)
+    passes(loop, 0.1)
+    assert other.resumed == 1
+    client.hold(0)
+    broker.hold(LIMIT // BROKERS_SHARE)
+    assert budget.has_room(LARGE, other)  # of what all share
+
+
+def test_many_that_wait_at_one_listener_do_not_hold_the_other_up(loop: SimLoop, budget: MemoryBudget) -> None:
+    full, *harmful = (Client(budget, spared=True) for _ in range(20))
+    full.hold(2 * LIMIT)
+    for one in harmful:
+        budget.wait(one)
+    client = Client(budget)
+    budget.wait(client)
+    passes(loop, 0.1)
+    budget.has_received(harmful[0])
+    passes(loop, 0.1)
+    assert (harmful[0].resumed, client.resumed, harmful[1].resumed) == (1, 1, 0)
+    budget.has_received(client)
+    passes(loop, 0.1)
+    assert harmful[1].resumed == 1
 
 
 def test_a_client_that_moves_nothing_cannot_hold_others_up(loop: SimLoop, budget: MemoryBudget) -> None:
