@@ -160,7 +160,10 @@ class Acls(Notifications):
 
     async def delete(self, filters: Sequence[AclFilter]) -> list[list[AclBinding] | OttlaError]:
         """Remove what the filters mean; answers for each what was removed, or why not, in the order asked."""
-        found = [self.matching(wanted) for wanted in filters]
+        found: list[list[AclBinding]] = []
+        for wanted in filters:  # each of which may look at every rule
+            found.append(self.matching(wanted))
+            await asyncio.sleep(0)
         removed: dict[ResourcePattern, set[AccessRule]] = {}
         for resource, rule in {binding for bindings in found for binding in bindings}:
             removed.setdefault(resource, set()).add(rule)
