@@ -125,7 +125,6 @@ def test_changing_a_brokers_settings_while_it_runs(ottla_broker: Broker) -> None
         ("num.io.threads", "17"),
         ("ssl.client.auth", "wanted"),
         ("ssl.keystore.location", "/x"),
-        ("listener.name.plaintext.sasl.kerberos.service.name", "kafka"),
         ("listeners", "PLAINTEXT://192.0.2.1:1"),
         ("log.segment.bytes", "3"),
         ("log.retention.ms", "0"),
