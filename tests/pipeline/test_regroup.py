@@ -120,9 +120,8 @@ def test_open_windows_get_the_new_key_and_closed_ones_stay(story: Story) -> None
 
     # other values, from a checkpoint that was regrouped itself
     story.write_job(BY_CARRIER, 'F.count("*").alias("n"), F.max("at").alias("last")')
-    story.run("hourly")
     send(1, ("UA", 6.6), ("UA", 8))
-    story.run()
+    story.run("hourly")
     assert story.counts() == [*closed, (4, "AA", 3), (4, "UA", 1), (5, "UA", 1), (6, "AA", 1), (6, "UA", 1)]
 
     story.write_job('F.window("at", "2 hours")')
