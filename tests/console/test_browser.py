@@ -223,6 +223,9 @@ def test_it_only_reads_and_answers_to_local_names_alone(console: Console) -> Non
     assert console.status("/topics/orders", "DELETE") == 405
     assert console.status("/", Host="rebound.example") == 403
     assert console.status("/", Host="192.168.0.7:8080") == 403
+    foreign = {"Sec-Fetch-Site": "cross-site"}
+    assert console.status("/topics/orders/records/search", **foreign, **{"Sec-Fetch-Mode": "no-cors"}) == 403
+    assert console.status("/topics", **foreign, **{"Sec-Fetch-Mode": "navigate"}) == 200
     assert console.status("/topics/nowhere") == 404
     assert console.status("/topics/..%2f..%2fetc/records") == 404
     assert console.status("/static/..%2fapp.py") == 404

@@ -94,11 +94,14 @@ class Guard:
             await send(message)
 
         app = self._app
-        host = dict(scope["headers"]).get(b"host", b"").decode("latin-1")
+        headers = dict(scope["headers"])
+        host = headers.get(b"host", b"").decode("latin-1")
         if scope["method"] not in ("GET", "HEAD"):
             app = PlainTextResponse("The console only reads.\n", 405)
         elif not _is_local_name(host):
             app = PlainTextResponse("The console listens on this machine: open it as 127.0.0.1 or localhost.\n", 403)
+        elif headers.get(b"sec-fetch-site") == b"cross-site" and headers.get(b"sec-fetch-mode") != b"navigate":
+            app = PlainTextResponse("Pages of other sites may lead here, and load nothing from here.\n", 403)
         await app(scope, receive, send_guarded)
 
 
