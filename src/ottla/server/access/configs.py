@@ -24,7 +24,7 @@ CLUSTER_REFUSED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 _LOGINS: Final = re.compile(
     r"(?:.*\.)?(?:sasl|ssl)\..*|listeners|listener\.security\.protocol\.map|principal\.builder\.class", re.IGNORECASE
 )
-"""Settings of brokers that decide who a client is: an alien authority, or a password for a super user's name."""
+"""Settings of brokers that decide which user a client is: an alien authority, or a password for a super user's name."""
 
 
 def _decides_who_clients_are(access: Access, resource: Any, *, replaces: bool) -> bool:
