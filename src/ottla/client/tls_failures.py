@@ -8,9 +8,9 @@ from ottla.errors import sentence
 _UNTRUSTED: Final = {
     10: "it has expired: the broker needs a new one",
     18: "it has signed itself: name it, or its authority, in ssl.ca.location",
-    19: "name its authority in ssl.ca.location",
-    20: "name its authority in ssl.ca.location",
-    21: "name its authority in ssl.ca.location",
+    19: "name its authority in ssl.ca.location or ssl.truststore.location",
+    20: "name its authority in ssl.ca.location or ssl.truststore.location",
+    21: "name its authority in ssl.ca.location or ssl.truststore.location",
     62: "it is for another host: connect by a name that it has",
     64: "it is for another address: connect by a name that it has",
 }

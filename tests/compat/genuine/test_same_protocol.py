@@ -18,10 +18,7 @@ from ottla.protocol.schema import Array, Message, Struct, fields_of
 from ottla.server.routing import ROUTES
 
 QUORUM: Final = "a request of KRaft's quorum, which Ottla does not have"
-QUOTAS: Final = "of quotas, which are not there yet"
 ABSENT: Final = {
-    "DescribeClientQuotas": QUOTAS,
-    "AlterClientQuotas": QUOTAS,
     "DescribeQuorum": QUORUM,
     "AddRaftVoter": QUORUM,
     "RemoveRaftVoter": QUORUM,
