@@ -29,6 +29,7 @@ def listening(host: str, port: int) -> socket.socket:
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         opened.bind(address)
+        opened.listen()  # before the address is shown: a browser that comes at once waits, and is not refused
     except OSError as error:
         opened.close()
         raise OSError(error.errno, f"cannot listen at {host}:{port}: {error.strerror}") from error
