@@ -19,19 +19,19 @@ from ottla.server.context import RequestContext
 
 if TYPE_CHECKING:
     from ottla.metadata.view import MetadataView
+    from ottla.slices import Slices
 
 
 async def handle(
-    metadata: "MetadataView", request: AlterUserScramCredentialsRequest, context: RequestContext
+    metadata: "MetadataView", slices: "Slices", request: AlterUserScramCredentialsRequest, context: RequestContext
 ) -> AlterUserScramCredentialsResponse:
     """Each user on its own: all of a user's changes are made, or none. One answer for each user."""
     asked: dict[str, list[ScramCredentialDeletion | ScramCredentialUpsertion]] = {}
-    for deletion in request.deletions:
-        asked.setdefault(deletion.name, []).append(deletion)
-    for upsertion in request.upsertions:
-        asked.setdefault(upsertion.name, []).append(upsertion)
+    for change in (*request.deletions, *request.upsertions):
+        asked.setdefault(change.name, []).append(change)
     results = []
     for user, changes in asked.items():
+        await slices.pause()
         result = AlterUserScramCredentialsResult(user=user)
         refused = await _alter(metadata, user, changes)
         if refused is not None:
