@@ -27,8 +27,10 @@ async def handle(
 ) -> AlterUserScramCredentialsResponse:
     """Each user on its own: all of a user's changes are made, or none. One answer for each user."""
     asked: dict[str, list[ScramCredentialDeletion | ScramCredentialUpsertion]] = {}
-    for change in (*request.deletions, *request.upsertions):
-        asked.setdefault(change.name, []).append(change)
+    for deletion in request.deletions:
+        asked.setdefault(deletion.name, []).append(deletion)
+    for upsertion in request.upsertions:
+        asked.setdefault(upsertion.name, []).append(upsertion)
     results = []
     for user, changes in asked.items():
         await slices.pause()
