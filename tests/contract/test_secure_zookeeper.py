@@ -1,4 +1,4 @@
-"""ZooKeeper over TLS, with logins and ACLs: what is protected from whom, and that nothing fails open."""
+"""ZooKeeper over TLS, with logins and ACLs: what is protected from which client, and that nothing fails open."""
 
 import asyncio
 from collections.abc import Iterator

@@ -31,7 +31,7 @@ EVERY = AclBindingFilter(
 
 @contextmanager
 def guarded(environment: Mapping[str, str] | None = None, /, **more: str) -> Iterator[tuple[OttlaProcess, str]]:
-    """A broker with users, of whom admin may do everything, and the address where they log in."""
+    """A broker with users, of which admin may do everything, and the address at which they log in."""
     broker = OttlaProcess(environment=environment)
     address = f"127.0.0.1:{free_port()}"
     logins = " ".join(f'user_{user}="{user}"' for user in USERS)

@@ -1,4 +1,4 @@
-"""Which quota holds for whom, and how many users of quotas are remembered."""
+"""Which quota holds for which client, and how many users of quotas are remembered."""
 
 from itertools import combinations
 
@@ -21,7 +21,7 @@ PRECEDENCE = [
     ((None, C), (None, C)),
     ((None, D), (None, C)),
 ]
-"""Keys in Kafka's order, and by whom each is used."""
+"""Keys in Kafka's order, and the users of each."""
 
 
 def test_the_first_that_is_set_holds() -> None:

@@ -57,7 +57,7 @@ def stores(kind: str, authority: Authority, directory: Path) -> tuple[Path, Path
 def contexts(
     authority: Authority, directory: Path, server: tuple[Path, Path], client: tuple[Path, Path]
 ) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """Of both ends: key store of each, and trust store of each."""
+    """The key store and the trust store of each end."""
 
     def settings(store: Path, trust: Path) -> dict[str, str]:
         return {

@@ -167,7 +167,7 @@ def test_a_malformed_credential_is_refused_and_not_quoted(text: str) -> None:
 
 
 def test_a_token_is_found_by_its_name_unless_a_user_has_it() -> None:
-    """librdkafka cannot send `tokenauth`; a login without it proves no more than one with it."""
+    """librdkafka cannot send `tokenauth`; a login without it proves the same as one with it."""
     salt = b"salt of a token!"
     stored = credential("SCRAM-SHA-256", salted("SCRAM-SHA-256", "hmac", salt, 4096), salt, 4096)
     token = TokenLogin(stored, "alice", 1000)

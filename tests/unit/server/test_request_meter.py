@@ -1,4 +1,4 @@
-"""What is counted of requests, whoever sends them."""
+"""What is counted of requests, whichever client sends them."""
 
 from collections.abc import Callable
 from typing import cast

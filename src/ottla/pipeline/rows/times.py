@@ -118,7 +118,7 @@ class TimesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         yield pa.RecordBatch.from_arrays([times], names=[AT])
 
     def commit(self, end: StreamJson) -> None:
-        """Do nothing: there is no more than the offset."""
+        """Do nothing: the position is the offset alone."""
 
     def stop(self) -> None:
         """Nothing is held."""

@@ -7,7 +7,6 @@
 
 import asyncio
 import json
-import time
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from http import HTTPStatus
@@ -151,7 +150,7 @@ class BrokerMetrics:
         if services is None or meters is None:
             return Measurements()
         async with self._gathering:
-            now = time.monotonic()
+            now = self._clock.monotonic()
             if self._gathered is not None and now - self._gathered[0] < SHARED_S:
                 return self._gathered[1]
             config = services.metadata.config
@@ -160,5 +159,5 @@ class BrokerMetrics:
             await services.slices.run(gather_broker(services, meters, measurements))
             await services.slices.run(gather_topics(services, limits, measurements))
             await gather_groups(services, limits, measurements)
-            self._gathered = time.monotonic(), measurements
+            self._gathered = self._clock.monotonic(), measurements
             return measurements
