@@ -163,10 +163,10 @@ def test_a_group_with_a_hostile_name_shows_its_lag_and_why_it_rebalanced(page: P
 
 
 def test_lists_are_paged_and_keys_lead_everywhere(page: Page) -> None:
-    page.goto("/topics")
+    page.goto("/topics?q=many-")
     expect(page.locator("tbody tr")).to_have_count(50)
     page.get_by_role("link", name="Next page").click()
-    expect(page.locator("tbody tr")).to_have_count(11)
+    expect(page.locator("tbody tr")).to_have_count(10)
     page.keyboard.press("/")
     expect(page.get_by_label("Name contains")).to_be_focused()
     page.keyboard.press("Escape")

@@ -158,9 +158,10 @@ def consumed(connection: RawConnection, topic: str, offset: int, most: int) -> t
 
 
 def create(bootstrap: str, client_id: str, topics: Mapping[str, int], *, version: int = 7) -> Any:
-    """Create topics of so many partitions."""
+    """Create topics of so many partitions, which take records without keys whatever the broker's default is."""
+    configs = [ct.CreatableTopicConfig(name="cleanup.policy", value="delete")]
     wanted = [
-        ct.CreatableTopic(name=name, num_partitions=count, replication_factor=1, assignments=[], configs=[])
+        ct.CreatableTopic(name=name, num_partitions=count, replication_factor=1, assignments=[], configs=configs)
         for name, count in topics.items()
     ]
     return ask(bootstrap, ct.CreateTopicsRequest(topics=wanted), version, client_id=client_id)
@@ -178,7 +179,8 @@ def first_throttle_times(bootstrap: str) -> dict[str, tuple[int, int]]:
         entity: Entity = ((USER, "ANONYMOUS"), (CLIENT, kind))
         (answer,) = ask(bootstrap, alteration((entity, ((kind, value),))), 1).entries
         assert answer.error_code == 0
-    create(bootstrap, "setup", {"throttled": 1})
+    (made,) = create(bootstrap, "setup", {"throttled": 1}).topics
+    assert made.error_code == 0, made
     eventually(lambda: _is_led(bootstrap, "throttled"))
     data = batch(os.urandom(190_000))
     steps: dict[str, Callable[[RawConnection, int], int]] = {

@@ -8,7 +8,8 @@ import gc
 import ssl
 import subprocess
 import time
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -176,10 +177,10 @@ def by_kafka_python(place: Place, way: Way, *, good: bool) -> str:
     settings = pythons(place, way, good=good)
     if way.mechanism == "OAUTHBEARER":
         settings["sasl_oauth_token_provider"] = Token()
-    try:
-        producer = KafkaProducer(**settings, max_block_ms=20_000 if good else 500, bootstrap_timeout_ms=500)
-    except Exception as refused:
-        return repr(refused)
+    producer, problem = _made(KafkaProducer, **settings, max_block_ms=20_000 if good else 500, bootstrap_timeout_ms=500)
+    if producer is None:
+        _close_what_it_leaves()
+        return problem
     try:
         producer.send(TOPIC, b"x").get(20)
     except Exception as refused:
@@ -187,6 +188,21 @@ def by_kafka_python(place: Place, way: Way, *, good: bool) -> str:
     finally:
         producer.close(1)
     return ""
+
+
+def _made(kind: Callable[..., Any], **settings: Any) -> tuple[Any, str]:
+    """A client, or None and why there is none."""
+    try:
+        return kind(**settings), ""
+    except Exception as refused:
+        return None, repr(refused)
+
+
+def _close_what_it_leaves() -> None:
+    """Collect a client of kafka-python that did not come to be: it leaves its two sockets open."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 def by_aiokafka(place: Place, way: Way, *, good: bool) -> str:

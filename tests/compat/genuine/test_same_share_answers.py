@@ -15,8 +15,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.eventually import eventually
 from tests.support.genuine import GenuineKafka
 from tests.support.ottla_process import OttlaProcess
+from tests.support.raw_client import ask
 from tests.support.share_groups import prepare_coordinator, set_group, topic_id
 from tests.support.share_member import ACCEPT, GAP, REJECT, RELEASE, Acknowledgements, ShareMember, given
+from tests.support.stories import batch, produce
 
 LOCK_MS: Final = 1_000
 SETTINGS: Final = {
@@ -68,11 +70,10 @@ class Teller:
         return member
 
     def produce(self, *values: str, partition: int = 0) -> None:
-        """One batch."""
-        producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 5_000})
-        for value in values:
-            producer.produce(self.name, value, partition=partition)
-        assert producer.flush(20) == 0
+        """One batch: librdkafka would cut it in two where it learns of the topic meanwhile."""
+        request = produce([(self.name, partition, batch(*(value.encode() for value in values)))])
+        (topic,) = ask(self.bootstrap, request, 9).responses
+        assert topic.partition_responses[0].error_code == 0
 
     def fetch(
         self, what: str, member: ShareMember, said: Mapping[int, Acknowledgements] | None = None, **terms: Any
