@@ -4,16 +4,14 @@ A property that is not understood here and belongs to TLS or SASL is refused: a 
 its owner asked for.
 """
 
-import os
 import secrets
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.client.errors import ClientError
 from ottla.client.properties import ENDPOINT, TOKEN_LOGIN, PropertiesProblem, translated
 from ottla.client.sansio.sasl import SCRAM_MECHANISMS, Bearer, Mechanism, Plain, Scram
+from ottla.secret_files import secret_file
 
 if TYPE_CHECKING:
     import ssl
@@ -138,7 +136,7 @@ def _context(properties: Mapping[str, str]) -> "ssl.SSLContext":
             context.load_cert_chain(chain, properties.get("ssl.key.location"), password)
         elif "ssl.certificate.pem" in properties:
             texts = f"{properties.get('ssl.key.pem', '')}\n{properties['ssl.certificate.pem']}"
-            with _in_memory(texts.encode()) as path:
+            with secret_file(texts.encode()) as path:
                 context.load_cert_chain(path, None, password)
     except (OSError, ValueError) as error:
         raise UnsupportedSecurity(f"the certificates or keys of ssl.* cannot be used: {error}") from error
@@ -148,24 +146,6 @@ def _context(properties: Mapping[str, str]) -> "ssl.SSLContext":
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
-
-
-@contextmanager
-def _in_memory(content: bytes) -> Iterator[str]:
-    """A file with this content for a moment, since Python reads keys from files only: in memory, or for us alone."""
-    if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("ottla", os.MFD_CLOEXEC)
-        path = f"/proc/self/fd/{descriptor}"
-    else:
-        descriptor, path = tempfile.mkstemp()
-    try:
-        with open(descriptor, "wb", closefd=False) as file:
-            file.write(content)
-        yield path
-    finally:
-        os.close(descriptor)
-        if not hasattr(os, "memfd_create"):
-            os.unlink(path)
 
 
 def _mechanism(name: str, properties: Mapping[str, str]) -> Callable[[], Mechanism]:

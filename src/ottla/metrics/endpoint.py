@@ -4,7 +4,6 @@ It serves GET only, answers HTTP/1.0 and closes the connection, and takes as man
 others wait in the system's queue. Nothing that it serves changes anything.
 """
 
-import ipaddress
 import logging
 import socket
 import threading
@@ -18,6 +17,7 @@ from urllib.parse import urlsplit
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from ottla.errors import InvalidConfig, sentence
+from ottla.local_names import is_local_or_address, is_loopback
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
@@ -128,8 +128,8 @@ class Endpoint:
             return Page(f"This address serves:\n{listing}".encode(), status=HTTPStatus.NOT_FOUND)
         visitor = Visitor(
             environ.get("HTTP_ACCEPT", ""),
-            _is_loopback(environ.get("REMOTE_ADDR", ""))
-            and _is_local_name(environ.get("HTTP_HOST", ""))
+            is_loopback(environ.get("REMOTE_ADDR", ""))
+            and is_local_or_address(environ.get("HTTP_HOST", ""))
             and not any(header in environ for header in _OF_PROXIES),
         )
         try:
@@ -209,22 +209,3 @@ class _Handler(WSGIRequestHandler):
 
 def _family(host: str) -> "socket.AddressFamily":
     return socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][0]
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address.partition("%")[0]).is_loopback
-    except ValueError:
-        return False
-
-
-def _is_local_name(host: str) -> bool:
-    """Whether `Host` is an IP address or localhost; HTTP/1.0 without it is no browser."""
-    name = urlsplit(f"//{host}").hostname if host else "localhost"
-    if name == "localhost":
-        return True
-    try:
-        ipaddress.ip_address(name or "")
-    except ValueError:
-        return False
-    return True

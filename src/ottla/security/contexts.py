@@ -1,8 +1,6 @@
 """OpenSSL's contexts made of a listener's settings."""
 
-import os
 import ssl
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -10,6 +8,7 @@ from typing import Final, NamedTuple
 
 from ottla.config.tls import TlsSettings
 from ottla.errors import InvalidConfig
+from ottla.secret_files import secret_file
 from ottla.security.stores import KeyMaterial, key_material, need_cryptography, revocation_lists, trusted_certificates
 
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
@@ -135,7 +134,7 @@ def _trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
         raise InvalidConfig(_NO_LISTS)
     content = [each.public_bytes(Encoding.PEM) for each in certificates]
     content += [each.public_bytes(Encoding.PEM) for each in lists]
-    with _in_memory(b"".join(content)) as path:
+    with secret_file(b"".join(content)) as path:
         context.load_verify_locations(path)  # from a file, since OpenSSL takes no revocation list from memory
     if lists:
         context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
@@ -146,25 +145,6 @@ def _present(context: ssl.SSLContext, material: KeyMaterial) -> datetime:
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
     key = material.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    with _in_memory(key + b"".join(each.public_bytes(Encoding.PEM) for each in material.chain)) as path:
+    with secret_file(key + b"".join(each.public_bytes(Encoding.PEM) for each in material.chain)) as path:
         context.load_cert_chain(path)
     return min(each.not_valid_after_utc for each in material.chain)
-
-
-@contextmanager
-def _in_memory(content: bytes) -> Iterator[str]:
-    """A file with this content, for what reads files only: in memory where the system has such, or else one that no
-    other user can read, for this moment."""
-    if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("ottla", os.MFD_CLOEXEC)
-        path = f"/proc/self/fd/{descriptor}"
-    else:
-        descriptor, path = tempfile.mkstemp()
-    try:
-        with open(descriptor, "wb", closefd=False) as file:
-            file.write(content)
-        yield path
-    finally:
-        os.close(descriptor)
-        if not hasattr(os, "memfd_create"):
-            os.unlink(path)

@@ -1,6 +1,5 @@
 """What a client sees of a cluster: names, ports, advertised addresses, versions, and the state of partitions."""
 
-import ipaddress
 import socket
 import time
 from collections.abc import Iterator, Mapping
@@ -13,6 +12,7 @@ from ottla.client.blocking import Connection
 from ottla.client.errors import AuthenticationFailed, ClientError
 from ottla.client.security import security_of
 from ottla.errors import sentence
+from ottla.local_names import is_loopback
 from ottla.protocol.messages.metadata import MetadataRequest
 
 TIMEOUT_S: Final = 5.0
@@ -84,7 +84,7 @@ def _check_address(
 
 def _check_advertised(subject: str, advertised: Address, reached: Address) -> Iterator[Remark]:
     """An address that means this machine is right only if the broker was reached on this machine."""
-    if _means_this_machine(advertised.host) and not _means_this_machine(reached.host):
+    if is_loopback(advertised.host) and not is_loopback(reached.host):
         yield wrong(
             subject,
             f"the broker was reached at {reached.host}, but has clients connect to {advertised.host}, "
@@ -93,15 +93,6 @@ def _check_advertised(subject: str, advertised: Address, reached: Address) -> It
         )
     elif advertised.host in ("", "0.0.0.0", "::"):
         yield wrong(subject, f"{advertised.host or 'nothing'} is no address to connect to", ADVERTISED)
-
-
-def _means_this_machine(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _check_identity(cluster: Cluster, properties: Mapping[str, str]) -> Iterator[Remark]:

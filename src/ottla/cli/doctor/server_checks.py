@@ -1,6 +1,5 @@
 """What a broker finds on its machine: its settings, log directories, limits, and the way to its port."""
 
-import ipaddress
 import os
 import resource
 import shutil
@@ -12,6 +11,7 @@ from ottla.cli.doctor.remarks import Remark, fine, warning, wrong
 from ottla.config.broker import BrokerConfig
 from ottla.config.loading import load
 from ottla.errors import InvalidConfig, sentence
+from ottla.local_names import is_loopback
 
 LEAST_FREE: Final = 0.1
 LEAST_FILES: Final = 10_000
@@ -46,7 +46,7 @@ def _check_listeners(config: BrokerConfig) -> Iterator[Remark]:
                 "clients get the address that they dialled",
                 f"name one that all of them reach: advertised.listeners={listener.name}://HOST:{listener.port}",
             )
-        is_open = not _is_loopback(listener.host)
+        is_open = not is_loopback(listener.host)
         if is_open and listener.security_protocol in ("PLAINTEXT", "SASL_PLAINTEXT"):
             yield warning(subject, "does not encrypt, and can be reached from elsewhere", "use SSL or SASL_SSL")
         if is_open and listener.security_protocol == "PLAINTEXT":
@@ -93,12 +93,3 @@ def _check_limits() -> Iterator[Remark]:
         )
     else:
         yield fine("open files", "the limit is high enough")
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -4,15 +4,12 @@ A browser sends certain requests to any address without asking it (bodies of `te
 page may have its own name resolve to 127.0.0.1 (DNS rebinding). Both carry marks that scripts and consoles do not.
 """
 
-import ipaddress
 from collections.abc import Callable, Collection, Mapping
-from typing import Final
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-_LOCAL_NAMES: Final = frozenset(("localhost", "localhost.localdomain", "ip6-localhost"))
+from ottla.local_names import is_local_or_address
 
 
 class Refusal(Exception):
@@ -38,7 +35,7 @@ def check(headers: Headers, *, origins: Collection[str], is_local: bool) -> None
         raise Refusal(
             403, f"A page of {origin} may not use this worker; access.control.allow.origin names the pages that may"
         )
-    if is_local and "*" not in origins and not _is_local_name(headers.get("host", "")):
+    if is_local and "*" not in origins and not is_local_or_address(headers.get("host", "")):
         raise Refusal(
             403,
             f"This worker is not at {headers['host']}: it listens on a loopback address, and answers to localhost "
@@ -66,17 +63,3 @@ def guarded(app: ASGIApp, refuse: Refuse, *, origins: Collection[str], is_local:
 
 def _has_body(headers: Headers) -> bool:
     return headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
-
-
-def _is_local_name(host: str) -> bool:
-    try:
-        name = urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return False
-    if not name or name in _LOCAL_NAMES:
-        return True  # HTTP/1.0 names no host, and no browser speaks it
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
