@@ -18,6 +18,8 @@ from tests.support.broker_process import BrokerProcess
 from tests.support.ottla_process import OttlaProcess
 
 README = Path(__file__).with_name("README.md")
+QUICKLY_FOUND = {Breakage.NONE, Breakage.EARLY_ACKNOWLEDGEMENT, Breakage.NO_DEDUPLICATION, Breakage.READS_UNCOMMITTED}
+"""By `make test`; the others by `make soak`."""
 
 
 @contextmanager
@@ -82,7 +84,10 @@ def test_every_input_is_relayed_exactly_once_while_all_is_being_killed(tmp_path:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("breakage", list(CASES), ids=lambda breakage: breakage.value)
+@pytest.mark.parametrize(
+    "breakage",
+    [pytest.param(each, id=each.value, marks=[] if each in QUICKLY_FOUND else pytest.mark.soak) for each in CASES],
+)
 def test_a_broken_broker_is_found_out(tmp_path: Path, breakage: Breakage) -> None:
     case = CASES[breakage]
     workload = WORKLOADS[case.workload].of("python")

@@ -158,6 +158,7 @@ def test_a_task_names_the_package_that_its_environment_lacks(airflow: Airflow, s
     assert "failed with exit code 1: jobs need pyspark: in a checkout of Ottla, pip install '.[pipeline]'" in output
 
 
+@pytest.mark.soak
 def test_a_wrong_command_line_is_not_tried_again(airflow: Airflow, shop: Shop) -> None:
     output = airflow(
         "dags", "test", shop.dag("OttlaJobOperator(job=job, ottla=ottla, options=['--no'], retries=3)"), code=1
@@ -233,6 +234,7 @@ def test_a_sensor_waits_for_a_flow(airflow: Airflow, shop: Shop, ottla: CommandL
     assert "AirflowSensorTimeout" in stopped
 
 
+@pytest.mark.soak
 def test_a_sensor_waits_for_a_group(airflow: Airflow, shop: Shop) -> None:
     sensor = "OttlaLagSensor(group={group!r}, max_lag={lag}, ottla=ottla, poke_interval=1, timeout={timeout})"
     missing = airflow("dags", "test", shop.dag(sensor.format(group="nobodys", lag=0, timeout=5)), code=1)

@@ -78,6 +78,7 @@ def lines(found: list[Line]) -> list[str]:
     return sorted(json.dumps(line) for line in found)
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_everything_comes_out_also_what_waits_for_later_rows(
     spark: SparkSession, bootstrap: str, job_file: Path, tmp_path: Path

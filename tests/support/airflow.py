@@ -11,7 +11,7 @@ import subprocess
 import sys
 import sysconfig
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
@@ -27,11 +27,14 @@ from tests.support.spark_cluster import kill_with_children
 
 _REPOSITORY: Final = Path(__file__).resolve().parents[2]
 _CACHE: Final = _REPOSITORY / ".cache" / "airflow"
+_DATABASE: Final = "airflow.db"
 _LOCK: Final = _REPOSITORY / "requirements" / "constraints.txt"
 
 
 def airflow_environment() -> Path:
-    """The directory of the virtual environment, made by pip on first use; several processes may call this at once.
+    """The directory of the virtual environment, with an empty database; both are made on first use.
+
+    Several processes may call this at once.
 
     Raises:
         ToolFailedError: pip could not install Airflow.
@@ -44,16 +47,40 @@ def airflow_environment() -> Path:
         if not stamp.exists() or stamp.read_text() != wanted:
             shutil.rmtree(_CACHE, ignore_errors=True)
             _run([sys.executable, "-m", "venv", str(_CACHE)])
-            pip = [str(_CACHE / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-            _run([*pip, "--constraint", str(_LOCK), *requirements])
+            python = str(_CACHE / "bin" / "python")
+            pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+            _run([*pip, "--constraint", str(_LOCK), "uv"])
+            _run(
+                [
+                    python,
+                    "-m",
+                    "uv",
+                    "pip",
+                    "install",
+                    "--quiet",
+                    "--python",
+                    python,
+                    "--constraint",
+                    str(_LOCK),
+                    *requirements,
+                ]
+            )
             packages = sysconfig.get_path("purelib", vars={"base": str(_CACHE)})
             Path(packages, "ottla.pth").write_text(f"{_REPOSITORY / 'src'}\n")
+            _run([str(_CACHE / "bin" / "airflow"), "db", "migrate"], {**os.environ, **_database(_CACHE)})
             stamp.write_text(wanted)
     return _CACHE
 
 
-def _run(command: Sequence[str]) -> None:
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+def _database(home: Path) -> dict[str, str]:
+    """The environment of an Airflow whose database is in this directory."""
+    return {"AIRFLOW_HOME": str(home), "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home / _DATABASE}"}
+
+
+def _run(command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, env=environment
+    )
     if done.returncode:
         raise ToolFailedError(f"{' '.join(command)} failed:\n{(done.stdout + done.stderr)[-3000:]}")
 
@@ -68,15 +95,17 @@ class Airflow:
         self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "PYTHON"))},
             **environment,
-            "AIRFLOW_HOME": str(directory / "airflow"),
+            **_database(directory / "airflow"),
             "AIRFLOW__CORE__DAGS_FOLDER": str(self.dags),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             "AIRFLOW__CORE__UNIT_TEST_MODE": "False",
         }
-        programs = airflow_environment() / "bin"
+        made = airflow_environment()
+        (directory / "airflow").mkdir()
+        shutil.copy(made / _DATABASE, directory / "airflow")
+        programs = made / "bin"
         self.environment["PATH"] = f"{programs}:{self.environment['PATH']}"  # `standalone` starts the others from there
         self._program = str(programs / "airflow")
-        self("db", "migrate")
 
     def __call__(self, *arguments: str, code: int = 0) -> str:
         """What `airflow ...` prints. Raises AssertionError unless it ends with `code`."""

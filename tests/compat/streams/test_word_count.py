@@ -220,6 +220,7 @@ def test_an_application_that_is_killed_counts_every_word_once(task: Task, tmp_pa
         assert second.end(signal.SIGTERM) == 143
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_an_application_whose_broker_is_killed_counts_every_word_once(
     own_broker: BrokerProcess, tmp_path: Path, protocol: str
