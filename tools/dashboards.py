@@ -34,6 +34,15 @@ def _value(metric: str, by: str, only: str = "") -> str:
     return f"sum by ({by}) ({metric}{{job=~'$job'{only}}})"
 
 
+def _max(metric: str, by: str) -> str:
+    return f"max by ({by}) ({metric}{{job=~'$job'}})"
+
+
+def _count(metric: str, by: str, only: str = "") -> str:
+    return f"count by ({by}) ({metric}{{job=~'$job'{only}}})"
+
+
+EACH_FLOW: Final = "{{run}} {{flow}}"
 ALL_TOPICS: Final = ", topic=''"
 EACH_TOPIC: Final = ", topic=~'$topic', topic!=''"
 
@@ -190,6 +199,91 @@ DASHBOARDS: Final = {
             "Replication in",
             "Bps",
             {"{{instance}}": _rate(f"{TOPICS}_replicationbytesin_total", "instance", ALL_TOPICS)},
+        ),
+    ),
+    "connect": (
+        Panel(
+            "Tasks by state", "short", {"{{status}}": _count("kafka_connect_connector_status", "status", ", task!=''")}
+        ),
+        Panel("Workers", "short", {"workers": "count(kafka_connect_worker_task_count{job=~'$job'})"}),
+        Panel(
+            "Records read by sources",
+            "cps",
+            {"{{connector}}": _value("kafka_connect_source_task_source_record_poll_rate", "connector")},
+        ),
+        Panel(
+            "Records written by sources",
+            "cps",
+            {"{{connector}}": _value("kafka_connect_source_task_source_record_write_rate", "connector")},
+        ),
+        Panel(
+            "Records taken by targets",
+            "cps",
+            {"{{connector}}": _value("kafka_connect_sink_task_sink_record_send_rate", "connector")},
+        ),
+        Panel(
+            "Time for a batch, mean and longest",
+            "ms",
+            {
+                "{{connector}} mean": _max("kafka_connect_sink_task_put_batch_avg_time_ms", "connector"),
+                "{{connector}} longest": _max("kafka_connect_sink_task_put_batch_max_time_ms", "connector"),
+            },
+        ),
+        Panel(
+            "Commits, mean and longest",
+            "ms",
+            {
+                "{{connector}} mean": _max("kafka_connect_connector_task_offset_commit_avg_time_ms", "connector"),
+                "{{connector}} longest": _max("kafka_connect_connector_task_offset_commit_max_time_ms", "connector"),
+            },
+        ),
+        Panel(
+            "Refused records and dead letters",
+            "cps",
+            {
+                "{{connector}} refused": _rate("kafka_connect_task_error_total_record_failures", "connector"),
+                "{{connector}} dead letters": _rate(
+                    "kafka_connect_task_error_deadletterqueue_produce_requests", "connector"
+                ),
+            },
+        ),
+        Panel("Attempts", "cps", {"{{connector}}": _rate("kafka_connect_task_error_total_retries", "connector")}),
+        Panel(
+            "Time since the last delivery of a source",
+            "s",
+            {"{{connector}}": _max("ottla_connect_source_delivery_age_seconds", "connector")},
+        ),
+    ),
+    "pipeline": (
+        Panel("Records", "cps", {EACH_FLOW: _value("ottla_pipeline_records_per_second", "run, flow")}),
+        Panel("Lag", "short", {EACH_FLOW: _value("ottla_pipeline_lag_records", "run, flow")}),
+        Panel("Lag in time", "s", {EACH_FLOW: _max("ottla_pipeline_lag_seconds", "run, flow")}),
+        Panel("Last micro-batch", "s", {EACH_FLOW: _max("ottla_pipeline_batch_duration_seconds", "run, flow")}),
+        Panel("Watermark behind now", "s", {EACH_FLOW: _max("ottla_pipeline_watermark_delay_seconds", "run, flow")}),
+        Panel("Rows of state", "short", {EACH_FLOW: _value("ottla_pipeline_state_rows", "run, flow")}),
+        Panel("Memory of state", "bytes", {EACH_FLOW: _value("ottla_pipeline_state_bytes", "run, flow")}),
+        Panel(
+            "Dead letters by reason",
+            "cps",
+            {"{{run}} {{reason}}": _rate("ottla_pipeline_dead_letters_total", "run, reason")},
+        ),
+        Panel(
+            "Late rows, and broken expectations",
+            "cps",
+            {
+                "{{run}} {{flow}} late": _rate("ottla_pipeline_late_rows_total", "run, flow"),
+                "{{run}} {{expectation}}": _rate("ottla_pipeline_broken_expectations_total", "run, expectation"),
+            },
+        ),
+        Panel(
+            "Flows that do not run, and starts",
+            "short",
+            {
+                "{{run}} {{flow}} {{state}}": _value(
+                    "ottla_pipeline_flow_state", "run, flow, state", ", state=~'waiting|failed'"
+                ),
+                "{{run}} {{flow}} started again": _value("ottla_pipeline_restarts_total", "run, flow"),
+            },
         ),
     ),
 }

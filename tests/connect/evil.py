@@ -48,6 +48,8 @@ class Evil(Source[EvilSettings]):
     def tasks(cls, settings: EvilSettings, max_tasks: int, context: Context) -> Sequence[Mapping[str, str]]:
         if settings.mode == "thinks":
             LET_GO.wait()
+        if settings.mode == "no tasks":
+            raise ConfigError("there is nothing to read")
         if settings.mode == "grows":
             _ASKED.append(context.connector)
             return [{}] * min(len(_ASKED), max_tasks)

@@ -1,18 +1,24 @@
 """What cannot be used: dead letters, tolerance, retries, failures, and secrets that stay secret."""
 
+import json
+import urllib.request
 import uuid
 from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Producer
+from prometheus_client.parser import text_string_to_metric_families
 
 from ottla.cli.app import run
 from ottla.cli.connect import redrive as connect_redrive
 from ottla.connect.rest.client import RestError
+from ottla.connect.runtime.metrics_catalog import FAMILIES
 from ottla.testing import Broker, ConnectWorker
 from tests.connect.connectors import COLLECTED, Fragile
 from tests.support.connect import messages_of
 from tests.support.eventually import eventually
+
+Samples = dict[tuple[str, ...], float]
 
 SINK = {"connector.class": "tests.connect.connectors.Fragile", "topics": "in"}
 
@@ -28,8 +34,25 @@ def worker(broker: Broker) -> Iterator[ConnectWorker]:
     COLLECTED.clear()
     names = ("group.id", "config.storage.topic", "offset.storage.topic", "status.storage.topic")
     own = uuid.uuid4().hex
-    with ConnectWorker(broker.bootstrap, {name: f"{name}-{own}" for name in names}) as worker:
+    settings = {name: f"{name}-{own}" for name in names}
+    with ConnectWorker(broker.bootstrap, {**settings, "metrics.listeners": "http://127.0.0.1:0"}) as worker:
         yield worker
+
+
+def read(worker: ConnectWorker, path: str) -> str:
+    assert worker.server is not None
+    (port,) = worker.server.metrics_ports
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=20) as answer:
+        body: bytes = answer.read()
+    return body.decode()
+
+
+def scrape(worker: ConnectWorker) -> Samples:
+    return {
+        (sample.name, *(f"{key}={value}" for key, value in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(read(worker, "/metrics"))
+        for sample in family.samples
+    }
 
 
 def produce(broker: Broker, topic: str, *values: bytes) -> None:
@@ -115,6 +138,48 @@ def test_without_tolerance_the_task_fails_and_keeps_its_place(broker: Broker, wo
     worker.wait("strict", "RUNNING")
     produce(broker, "strict", b'{"n": 2}')
     eventually(lambda: [record.value["n"] for record in COLLECTED] == [1, 2])
+
+
+def test_metrics_count_records_errors_and_dead_letters(broker: Broker, worker: ConnectWorker) -> None:
+    numbers = {"connector.class": "tests.connect.connectors.Numbers", "topic": "counted", "count": "30"}
+    worker.put("counts", {**numbers, "key.converter": "org.apache.kafka.connect.storage.StringConverter"})
+    produce(broker, "measured", b"{", b'{"bad": 1}', b'{"good": 1}', b'{"good": 2}')
+    dead = {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": "measured-dead"}
+    worker.put("tolerant", {**SINK, "topics": "measured", **dead})
+    worker.put("strict", {**SINK, "topics": "measured"})
+    worker.wait("strict", "FAILED")
+
+    def found() -> Samples:
+        return scrape(worker)
+
+    sink, source = ("connector=tolerant", "task=0"), ("connector=counts", "task=0")
+    send = ("kafka_connect_sink_task_sink_record_send_total", *sink)
+    write = ("kafka_connect_source_task_source_record_write_total", *source)
+    commit = ("kafka_connect_sink_task_offset_commit_completion_total", *sink)
+    eventually(lambda: found().get(send) == 2 and found().get(write) == 30 and found().get(commit))
+    samples = found()
+    assert samples["kafka_connect_sink_task_sink_record_read_total", *sink] == 4
+    assert samples["kafka_connect_sink_task_sink_record_send_rate", *sink] > 0
+    assert samples["kafka_connect_sink_task_put_batch_max_time_ms", *sink] > 0
+    assert samples["kafka_connect_sink_task_partition_count", *sink] == 1
+    assert samples["kafka_connect_task_error_total_record_failures", *sink] == 2
+    assert samples["kafka_connect_task_error_total_records_skipped", *sink] == 2
+    assert samples["kafka_connect_task_error_deadletterqueue_produce_requests", *sink] == 2
+    assert samples["kafka_connect_task_error_deadletterqueue_produce_failures", *sink] == 0
+    assert samples["kafka_connect_source_task_source_record_poll_total", *source] == 30
+    assert samples["kafka_connect_connector_task_offset_commit_success_percentage", *source] == 1
+    assert samples["kafka_connect_worker_connector_count",] == 3
+    assert samples["kafka_connect_worker_task_count",] == 2
+    assert samples["kafka_connect_connector_status", "connector=strict", "status=failed", "task=0"] == 1
+    assert samples["kafka_connect_worker_connector_failed_task_count", "connector=strict"] == 1
+    assert samples["kafka_connect_worker_connector_running_task_count", "connector=tolerant"] == 1
+    assert samples["kafka_connect_worker_rebalance_rebalancing",] == 0
+    declared = {family.name for family in FAMILIES}
+    assert {key[0] for key in samples if not key[0].startswith(("process_", "python_"))} <= declared
+    ready = json.loads(read(worker, "/health/ready"))
+    assert (ready["ready"], ready["reasons"]) == (True, [])
+    assert ready["warnings"] == ["task strict-0 has failed: its status has the reason"]
+    assert read(worker, "/health/live") == "alive\n"
 
 
 def test_what_may_work_later_is_tried_again(broker: Broker, worker: ConnectWorker) -> None:

@@ -31,7 +31,7 @@ class Prometheus:
         """`rules`: the text of a file of alert rules, whose minutes become seconds."""
         self._directory = tempfile.TemporaryDirectory()
         folder = Path(self._directory.name)
-        (folder / "rules.yml").write_text(re.sub(r"\b\d+[mh]\b", "3s", rules), encoding="utf-8")
+        (folder / "rules.yml").write_text(re.sub(r"\b\d+[mhd]\b", "3s", rules), encoding="utf-8")
         config = CONFIG.format(rules=folder / "rules.yml", targets=json.dumps(list(targets)))
         (folder / "prometheus.yml").write_text(config, encoding="utf-8")
         self._address = f"127.0.0.1:{free_port()}"

@@ -29,6 +29,7 @@ _PACKAGES: Final = {
     "postgres": ("PostgreSQL, one of the databases under test,", "postgresql"),
     "mariadbd": ("MariaDB, one of the databases under test,", "mariadb-server"),
     "chromium": ("Chromium, in which the console is tried,", "chromium fonts-dejavu-core"),
+    "promtool": ("Prometheus' rule tester, which tries every alert rule,", "prometheus"),
     "prometheus": ("Prometheus, which loads the alert rules under test,", "prometheus"),
     "krb5kdc": ("krb5kdc, a key distribution centre of Kerberos,", "krb5-kdc krb5-admin-server"),
     "kadmin.local": ("kadmin.local, which makes its principals,", "krb5-admin-server"),

@@ -15,7 +15,8 @@ from typing import Any, Final, NamedTuple, TypedDict
 from ottla.pipeline.lag import Lag, Offsets
 
 REJECTED: Final = "ottla_rejected"
-"""The observed metric in which a query for dead letters counts its rows."""
+"""The observed metric in which a query for dead letters counts its rows, in the column of that name. The other columns
+have the names of checks, and the rows that those have rejected."""
 LOOKUPS: Final = "ottla_lookups_"
 """Begins the name of an observed metric that counts what a join as of event time has found: a number, a colon, and the
 history follow."""
@@ -60,7 +61,8 @@ class Figures:
     `records` have been read in `batches` micro-batches since the run first began, `rate` is records a second over
     the last ten seconds, or the last micro-batches if they took longer, `batch_ms` what the last micro-batch took.
     `lag_s` is how long ago the ends of its topics were where it is now; at least that, if `lag_s_at_least`. `watermark`
-    as Spark writes it; `late` rows were behind it. `rejected` rows are those that a query for dead letters has written.
+    as Spark writes it; `late` rows were behind it. `rejected` rows are those that a query for dead letters has written,
+    `rejected_by` those of them by the checks that they failed; the others could not be decoded.
     `corrected` rows of the output have had late rows merged into them; one that was corrected twice counts twice.
     `expectations` has, by view and expectation, what becomes of rows that break it, and how many have; a micro-batch
     that Spark repeats counts them again. `lookups` has, by history, rows that were joined as of their time: by what was
@@ -82,6 +84,7 @@ class Figures:
     watermark: str | None = None
     late: int = 0
     rejected: int = 0
+    rejected_by: dict[str, int] = field(default_factory=dict)
     corrected: int = 0
     expectations: dict[str, dict[str, Expectation]] = field(default_factory=dict)
     lookups: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -139,6 +142,7 @@ class FlowProgress:
                 "watermark",
                 "late",
                 "rejected",
+                "rejected_by",
                 "corrected",
                 "expectations",
                 "lookups",
@@ -173,7 +177,8 @@ class FlowProgress:
         figures.state_bytes = sum(int(each.get("memoryUsedBytes") or 0) for each in operators)
         figures.late += sum(int(each.get("numRowsDroppedByWatermark") or 0) for each in operators)
         for name, metric in (event.get("observedMetrics") or {}).items():
-            figures.rejected += int(metric.get("rows") or 0) if name == REJECTED else 0
+            if name == REJECTED:
+                self._count_rejected(metric)
             if name.startswith(EXPECTATIONS):
                 self._count_expectations(name.removeprefix(EXPECTATIONS), metric)
             if name.startswith(LOOKUPS):
@@ -204,6 +209,13 @@ class FlowProgress:
             }
             for name, rows in read.items()
         }
+
+    def _count_rejected(self, counts: Mapping[str, Any]) -> None:
+        figures = self.figures
+        figures.rejected += int(counts.get(REJECTED) or 0)
+        for check, rows in counts.items():
+            if check != REJECTED and rows:
+                figures.rejected_by[check] = figures.rejected_by.get(check, 0) + int(rows)
 
     def _count_expectations(self, view: str, counts: Mapping[str, Any]) -> None:
         known = self.figures.expectations.setdefault(view, {})

@@ -337,7 +337,7 @@ def _dead_letters(building: _Building, rejecting: Mapping[str, View | Captured],
         made = building.make(each) if isinstance(each, View) else building.read(each)
         assert isinstance(made, Checked)
         rejected = labelled(made.rejected, job=job.name, view=name)
-        rejected = rejected.observe(REJECTED, F.count(F.lit(1)).alias("rows"))
+        rejected = rejected.observe(REJECTED, F.count(F.lit(1)).alias(REJECTED), *made.counts_of_rejected())
         if not rejected.isStreaming:
             raise JobError(
                 f"{name!r} rejects rows that are no stream, and would do so again at each start: "

@@ -26,6 +26,7 @@ from ottla.pipeline.errors import PipelineError
 from ottla.pipeline.estimate import rates
 from ottla.pipeline.job import ISOLATE, Flow, Job
 from ottla.pipeline.late_rows import LateRowsThread
+from ottla.pipeline.metrics import RunMetrics
 from ottla.pipeline.names import check_topic_names
 from ottla.pipeline.progress import latest
 from ottla.pipeline.queries import DEAD_LETTERS, Planned, follower, plan, stages, upstream
@@ -53,6 +54,7 @@ class RunRequest:
     on from that, in place of its own checkpoints if `replace`; for `set_back` see `Restoration`. `tables` are the
     snapshots that a replay keeps to, those of the run that it replays; with `newest_tables` this start
     takes newer ones. The open windows of the flows in `regroup` are computed anew, by the key that they have now.
+    Metrics are served at `metrics_listeners`, as brokers' `metrics.listeners`; empty: they are not.
     """
 
     job: Job
@@ -76,6 +78,7 @@ class RunRequest:
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     newest_tables: bool = False
     regroup: frozenset[str] = frozenset()
+    metrics_listeners: str = ""
 
 
 def run(request: RunRequest, screen: Screen, *, engine: session.Engine | None = None) -> bool:
@@ -87,7 +90,12 @@ def run(request: RunRequest, screen: Screen, *, engine: session.Engine | None = 
     began_at = time.monotonic()
     stop = StopRequest()
     directory = run_directory(request.home, request.name or request.job.name)
-    with directory.claimed(), _logging_to(directory.path / "job.log"):
+    metrics = RunMetrics(directory.name)
+    with (
+        directory.claimed(),
+        _logging_to(directory.path / "job.log"),
+        metrics.serving(request.metrics_listeners),
+    ):
         flow_requests.forget(directory)
         before = directory.read() if directory.exists() else None
         restoration = _restoration(request, directory, before)
@@ -96,7 +104,10 @@ def run(request: RunRequest, screen: Screen, *, engine: session.Engine | None = 
         edited = former is not None and former.fingerprint != record.fingerprint
         try:
             with stop.listening():
-                start = _Start(request, directory, record, screen, stop, began_at, restoration, is_edited=edited)
+                metrics.record = record
+                start = _Start(
+                    request, directory, record, screen, stop, began_at, restoration, metrics, is_edited=edited
+                )
                 return start.run(engine)
         except BaseException as error:
             record.state, record.error = FAILED, str(error) or type(error).__name__
@@ -146,6 +157,7 @@ class _Start:
     stop: StopRequest
     began_at: float
     restoration: Restoration | None
+    metrics: RunMetrics
     is_edited: bool
     """Whether the job's file has changed since the checkpoints were written."""
 
@@ -210,6 +222,7 @@ class _Start:
             isolates=isolates,
             windows_until_ms=request.windows_until_ms,
         )
+        self.metrics.queries = queries
         return watch.until_done(self._turns(planned, context))
 
     def _turns(self, planned: Sequence[Planned], context: RunContext) -> Turns:

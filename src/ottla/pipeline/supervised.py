@@ -63,6 +63,8 @@ class Supervised:
     is_following: bool = False
     """Whether it runs before its turn, behind those that write what it reads, and so does not end by itself."""
     error: str | None = None
+    starts: int = 0
+    """How often it has been started, or tried to."""
     next_try_at: float = 0.0
     _pause_s: float = _FIRST_PAUSE_S
     _tries: int = 0
@@ -81,6 +83,7 @@ class Supervised:
 
     def start(self) -> Change:
         """Start it, for the first time or again."""
+        self.starts += 1
         try:
             planned = self.planned.following() if self.is_following else self.planned
             self.query = planned.start(self.context, self.checkpoint)

@@ -23,6 +23,7 @@ from ottla.cli.pipeline.options import (
 from ottla.cli.pipeline.profiles import Profile, read_profile
 from ottla.cli.pipeline.tables import columns_that_fit, flow_rows
 from ottla.cli.terminal.exits import CommandFailed
+from ottla.cli.terminal.metrics import metrics_option
 from ottla.cli.terminal.output import note, on_terminal
 from ottla.cli.terminal.times import parse_instant_ms
 from ottla.pipeline.run_store import earlier_run
@@ -94,6 +95,7 @@ _LINE_EVERY_S: Final = 10.0
     "closed ones stay. May be repeated.",
 )
 @newest_tables_option
+@metrics_option
 @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON per flow and second.")
 @home_option
 @connection_options
@@ -115,6 +117,7 @@ def command(
     set_back: tuple[str, ...],
     regroup: tuple[str, ...],
     newest_tables: bool,
+    metrics_listeners: str,
     as_json: bool,
     home: Path,
 ) -> None:
@@ -167,6 +170,7 @@ def command(
         set_back=frozenset(set_back),
         newest_tables=newest_tables,
         regroup=loaded.select(regroup, ()) if regroup else frozenset(),
+        metrics_listeners=metrics_listeners,
     )
     with screen(as_json=as_json) as shown:
         is_done = run(request, shown)

@@ -23,10 +23,11 @@ from ottla.connect.rest.forwarding import Forwarding
 from ottla.connect.rest.listening import Listener, addresses, advertised, check_exposure, listening
 from ottla.connect.rest.users import EXTENSION, Users, jaas_users_file
 from ottla.connect.runtime.connector_log import ConnectorLog
+from ottla.connect.runtime.metrics import metrics_of
 from ottla.connect.runtime.secrets import Secrets
 from ottla.connect.runtime.worker import Worker
 from ottla.connect.runtime.worker_settings import WorkerSettings, worker_settings
-from ottla.errors import InvalidConfig
+from ottla.errors import InvalidConfig, sentence
 from ottla.security.bearer_tokens import need_jwt
 from ottla.tasks import supervised
 
@@ -75,6 +76,9 @@ class Server:
             self.worker = Worker(settings, f"{host}:{self.port}")
             bound.pop_all()
         self._lines = ConnectorLog(self.worker.environment.secrets)
+        self._metrics = ExitStack()
+        self.metrics_ports: list[int] = []
+        """The ports of metrics.listeners, once it has started."""
         self._servers = [self._server(each, known) for each in self._listeners]
         self._thread = threading.Thread(target=self._run, name="connect rest", daemon=True)
 
@@ -116,6 +120,10 @@ class Server:
 
     def start(self) -> None:
         """Answer requests, then read the state and begin. Raises ConnectError."""
+        try:
+            self.metrics_ports = self._metrics.enter_context(metrics_of(self.worker))
+        except (InvalidConfig, OSError) as wrong:
+            raise ConfigError(sentence(wrong), "metrics.listeners") from None
         self._lines.install()
         self._thread.start()
         deadline = time.monotonic() + _START_S
@@ -159,6 +167,7 @@ class Server:
         if self._logins is not None:
             self._logins.close()
         self._lines.remove()
+        self._metrics.close()
 
 
 class _Protocol(H11Protocol):

@@ -15,6 +15,7 @@ from ottla.connect.errors import ConnectError, Retriable, of_brokers
 from ottla.connect.herder.state import TaskId
 from ottla.connect.records import SinkRecord
 from ottla.connect.runtime.connector_config import RuntimeSettings
+from ottla.connect.runtime.figures import ErrorFigures
 from ottla.producers import abandon
 
 PREFIX: Final = "__connect.errors."
@@ -24,7 +25,7 @@ _TIMEOUT_S: Final = 30.0
 class Tolerance:
     """Decides by `errors.tolerance`; used by one task's thread.
 
-    skip: what else is done with a record that is skipped (stage, class, error, record).
+    skip: what else is done with a record that is skipped (stage, class, error, record). figures: those of the task.
     """
 
     def __init__(
@@ -32,8 +33,10 @@ class Tolerance:
         settings: RuntimeSettings,
         log: logging.Logger,
         skip: Callable[[str, str, BaseException, SinkRecord], None] | None = None,
+        figures: ErrorFigures | None = None,
     ) -> None:
         self._settings, self._log, self._skip = settings, log, skip
+        self._figures = figures or ErrorFigures()
         self.skipped = 0
 
     def handle(self, stage: str, where: str, error: BaseException, record: object) -> None:
@@ -44,6 +47,7 @@ class Tolerance:
         if self._settings.errors_log_enable:
             shown = place if self._settings.errors_log_include_messages else ""
             self._log.error("a record%s was refused at %s by %s: %s", shown, stage, where, error)
+        self._figures.refused(is_skipped=self._settings.tolerant, is_logged=self._settings.errors_log_enable)
         if not self._settings.tolerant:
             raise ConnectError(
                 f"a record{place} was refused ({stage.lower().replace('_', ' ')}): {error}; "
@@ -66,9 +70,11 @@ class DeadLetters:
         headers: bool,
         task: TaskId,
         clean: Callable[[str], str],
+        figures: ErrorFigures,
     ) -> None:
         """Make the topic, if it is not there. `clean` takes secrets out. Raises ConnectError, KafkaException."""
         self._topic, self._headers, self._task, self._clean = topic, headers, task, clean
+        self._figures = figures
         admin = AdminClient(dict(client))
         if topic not in admin.list_topics(timeout=_TIMEOUT_S).topics:
             new = NewTopic(topic, num_partitions=1, replication_factor=replicas)
@@ -97,6 +103,7 @@ class DeadLetters:
         if self._headers:
             headers.extend((PREFIX + name, value) for name, value in self._context(stage, where, error, record))
         timestamp: dict[str, Any] = {} if record.timestamp is None else {"timestamp": record.timestamp}
+        self._figures.dead_letters += 1
         try:
             self._producer.produce(
                 self._topic,
@@ -107,6 +114,7 @@ class DeadLetters:
                 **timestamp,
             )
         except KafkaException as failure:
+            self._figures.dead_letter_failures += 1
             raise self._refused(failure.args[0]) from None
         self.flush()
 
@@ -133,6 +141,7 @@ class DeadLetters:
 
     def _delivered(self, error: KafkaError | None, _message: Message) -> None:
         if error is not None:
+            self._figures.dead_letter_failures += 1
             self._failure = error
 
     def _context(self, stage: str, where: str, error: BaseException, record: SinkRecord) -> list[tuple[str, bytes]]:

@@ -102,7 +102,7 @@ class SinkTask(Task):
         self._longest_pause_s = runtime.errors_retry_delay_max_ms / 1000
         self._dead = self._dead_letters(config, runtime)
         skip = None if self._dead is None else self._dead.add
-        self.context.tolerance = Tolerance(runtime, self.context.log, skip)
+        self.context.tolerance = Tolerance(runtime, self.context.log, skip, self.figures.errors)
         try:
             with contextlib.ExitStack() as ending:
                 if self._dead is not None:
@@ -190,6 +190,8 @@ class SinkTask(Task):
             lifeline.check(self._consumer)
             self._left.clear()
             batch, seen = self._decoded(messages, chain)
+            if seen:
+                self.figures.read(sum(message.error() is None for message in messages))
             if batch:
                 size = min(most, self._write_timed(batch))
             for place, offset in seen.items():
@@ -245,7 +247,9 @@ class SinkTask(Task):
         """Returns how many records the target takes in the time that there is."""
         count, began = len(batch), time.monotonic()
         self._write(batch)
-        return max(1, int(count * _WRITE_S / max(time.monotonic() - began, 0.001)))
+        took_s = time.monotonic() - began
+        self.figures.put(len(batch), took_s)
+        return max(1, int(count * _WRITE_S / max(took_s, 0.001)))
 
     def _write(self, batch: list[SinkRecord]) -> None:
         def write() -> None:
@@ -291,14 +295,17 @@ class SinkTask(Task):
             return
         identity = self.context.identity
         places = [Place(*place, offset, metadata=identity(place.topic).metadata) for place, offset in moved.items()]
+        began = time.monotonic()
         try:
             self._consumer.commit(offsets=places, asynchronous=False)
         except KafkaException as failure:
+            self.figures.commit_failures += 1
             if failure.args[0].code() not in _LOST:
                 raise
             self.context.log.info("the group moved on before a commit: %s", failure.args[0].str())
             return
         self._committed.update(moved)
+        self.figures.committed(time.monotonic() - began)
 
     def _persistently(self, action: Callable[[], T]) -> T:
         """Call until it is not Retriable, staying in the group meanwhile. Raises Retriable when stopped."""
@@ -307,6 +314,7 @@ class SinkTask(Task):
             try:
                 outcome = action()
             except Retriable as trouble:
+                self.figures.errors.retries += 1
                 self.context.warn(f"{self._environment.secrets.clean(str(trouble))} (trying again)")
                 self._wait_in_group(max(pause_s, trouble.after_s))
                 if self.context.stopping:
@@ -349,6 +357,7 @@ class SinkTask(Task):
     def _take(self, consumer: Consumer, partitions: list[Place]) -> None:
         places = [TopicPartition(each.topic, each.partition) for each in partitions]
         self._owned.update(places)
+        self.figures.partitions = len(self._owned)
         self._note_logs({place.topic for place in places})
         self._check_committed(consumer, partitions)
         self._sink.open(places)
@@ -401,6 +410,7 @@ class SinkTask(Task):
             self._committed.pop(place, None)
         lost = [place for place in places if place in self._owned]
         self._owned.difference_update(places)
+        self.figures.partitions = len(self._owned)
         self._left.update(places)
         if lost:
             self._sink.revoked(lost)
@@ -414,7 +424,13 @@ class SinkTask(Task):
         client = self._environment.client("producer", config)
         try:
             return DeadLetters(
-                topic, replicas, client, headers=headers, task=self.id, clean=self._environment.secrets.clean
+                topic,
+                replicas,
+                client,
+                headers=headers,
+                task=self.id,
+                clean=self._environment.secrets.clean,
+                figures=self.figures.errors,
             )
         except KafkaException as failure:  # the brokers do not answer: that passes
             raise _translated(failure.args[0]) from None

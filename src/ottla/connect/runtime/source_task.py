@@ -80,7 +80,8 @@ class SourceTask(Task):
     def _attempt(self, connector: ConnectorClass, config: Mapping[str, str], runtime: RuntimeSettings) -> None:
         assert issubclass(connector, Source)
         assert isinstance(runtime, SourceRuntimeSettings)
-        self.context.tolerance = Tolerance(runtime, self.context.log)
+        self.figures.aborted()
+        self.context.tolerance = Tolerance(runtime, self.context.log, figures=self.figures.errors)
         chain = Chain(config, self._environment.converters, self.context.tolerance)
         lifeline = Lifeline(self._environment.brokers)
         writer = self._writer(connector, config, runtime)
@@ -165,6 +166,8 @@ class SourceTask(Task):
                         lifeline.check(writer.client)
                     continue
                 sent = [each for each in items if self._take(each, own_part, chain, writer, config)]
+                self.figures.records_in += len(items)
+                self.figures.records_out += len(sent)
                 self._note_change(source, sent)
                 boundary.taken(items, together=together)
                 if boundary.expiring():
@@ -217,8 +220,15 @@ class SourceTask(Task):
     def _commit(self, source: Source[Any], writer: "Writer", boundary: TransactionBoundary) -> None:
         self._check_not_given_up()
         began = time.monotonic()
-        safe = writer.commit()
-        boundary.committed(time.monotonic() - began)
+        try:
+            safe = writer.commit()
+        except BaseException:
+            self.figures.commit_failures += 1
+            raise
+        took_s = time.monotonic() - began
+        boundary.committed(took_s)
+        self.figures.committed(took_s)
+        self.figures.delivered()
         delivery = self.context.delivery
         if self._changed_at is not None and delivery is not None:
             self.context.delivery = replace(delivery, delivered_at=_now_ms(), changed_at=self._changed_at)

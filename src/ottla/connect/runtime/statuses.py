@@ -67,6 +67,18 @@ class Statuses:
             found = {key.removeprefix(prefix): value for key, value in self._known.items() if key.startswith(prefix)}
         return dict(sorted((int(number), value) for number, value in found.items() if number.isdecimal()))
 
+    def of_worker(self, worker: str) -> tuple[dict[str, Status], dict[TaskId, Status]]:
+        """The statuses that a worker has written last: of connectors, by name, and of tasks."""
+        with self._lock:
+            written = {key: value for key, value in self._known.items() if value.get("worker_id") == worker}
+        connectors = {key.removeprefix(CONNECTOR): each for key, each in written.items() if key.startswith(CONNECTOR)}
+        tasks = {}
+        for key, each in written.items():
+            name, _, number = key.removeprefix(TASK).rpartition("-")
+            if key.startswith(TASK) and number.isdecimal():
+                tasks[TaskId(name, int(number))] = each
+        return dict(sorted(connectors.items())), dict(sorted(tasks.items()))
+
     def topics(self, name: str) -> list[str]:
         """The topics that a connector has used."""
         suffix = f":connector-{name}"

@@ -16,6 +16,7 @@ from ottla.connect.herder.state import TaskId
 from ottla.connect.permissions import Permissions
 from ottla.connect.runtime.brokers import Brokers
 from ottla.connect.runtime.connector_config import RuntimeSettings, parsed, runtime_model, with_defaults
+from ottla.connect.runtime.figures import TaskFigures
 from ottla.connect.runtime.logs import Logs
 from ottla.connect.runtime.plugins import ConnectorClass, check_paths, connector_class
 from ottla.connect.runtime.positions import Positions
@@ -133,6 +134,7 @@ class Task(abc.ABC):
         self.context: BasicContext = BasicContext(task, {})
         self._thread = threading.Thread(target=self._main, name=f"connect task {task}", daemon=True)
         self._telling = threading.Lock()
+        self.figures = TaskFigures()
         self.failed = False
         self.restarts = 0
         """How many times it has begun again after something retriable."""
@@ -222,6 +224,7 @@ class Task(abc.ABC):
                 sentence = self._environment.secrets.clean(str(trouble))
                 self.context.warn(f"{sentence} (trying again)")
                 self.restarts += 1
+                self.figures.errors.retries += 1
                 self.context.sleep(max(pause_s * random.uniform(0.8, 1.2), trouble.after_s))
                 pause_s = min(pause_s * 2, runtime.errors_retry_delay_max_ms / 1000)
 

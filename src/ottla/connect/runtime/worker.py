@@ -178,6 +178,15 @@ class Worker:
                 self._cluster_id = admin.describe_cluster(request_timeout=10.0).result(10.0).cluster_id
         return self._cluster_id
 
+    @property
+    def lives(self) -> bool:
+        """Whether its thread looks after connectors and tasks; one that is to stop may have ended."""
+        return self._thread.is_alive() or self.stopping.is_set() or not self.ready.is_set()
+
+    def running(self) -> dict[TaskId, Task]:
+        """The tasks that run here now."""
+        return dict(self._tasks)
+
     def put_config(self, key: str, value: Mapping[str, Any] | None) -> None:
         """Write a record of the configurations; returns when it has come back. Raises ConnectError."""
         self.environment.logs.put("configs", key.encode(), None if value is None else json_text(value).encode())

@@ -139,6 +139,12 @@ class WorkerSettings(Settings):
     topic_tracking_enable: bool = setting("Whether the topics of each connector are kept in the status topic.", True)
     topic_tracking_allow_reset: bool = setting("Whether they may be reset.", True)
 
+    metrics_listeners: str = setting(
+        "Addresses at which metrics and health are served: http://HOST:PORT, commas between; without TLS and login. "
+        "None: they are not served.",
+        "",
+    )
+
     @property
     def standalone(self) -> bool:
         """Whether this worker is alone, with its state in a file."""

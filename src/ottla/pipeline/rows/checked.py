@@ -79,6 +79,16 @@ class Checked:
     looks at another time, and what it writes has to depend on the row alone."""
     may_reject: bool = True
     """False: no decoder, check or expectation rejects a row of these."""
+    _checks: tuple[str, ...] = ()
+
+    def counts_of_rejected(self) -> list[Column]:
+        """Aggregates over `rejected`: how many rows each check has rejected, by its name; a decoder rejects the others.
+
+        Reasons of decoders cannot be columns: there may be any number of them.
+        """
+        said = F.filter("headers", lambda header: header["key"] == dead_letters.REASON)
+        reason = F.element_at(said, -1)["value"].cast("string")
+        return [F.count_if(reason == _failed(name)).alias(name) for name in dict.fromkeys(self._checks)]
 
     @property
     def rows(self) -> DataFrame:
@@ -141,10 +151,11 @@ class Checked:
         """Reject the rows for which the condition is false or null, for the reason `check failed: <name>`."""
         holds = F.coalesce(condition, F.lit(False))
         columns = {
-            _REASON: F.when(F.col(_IS_WELL), F.lit(f"check failed: {name}")).otherwise(F.col(_REASON)),
+            _REASON: F.when(F.col(_IS_WELL), F.lit(_failed(name))).otherwise(F.col(_REASON)),
             _IS_WELL: F.col(_IS_WELL) & holds,
         }
-        return replace(self._with(lambda rows: rows.withColumns(columns)), may_reject=True)
+        changed = self._with(lambda rows: rows.withColumns(columns))
+        return replace(changed, may_reject=True, _checks=(*self._checks, name))
 
     def expect(self, name: str, condition: Column, otherwise: str = WARN) -> "Checked":
         """Count the rows for which the condition is false or null, per flow that reads them. `otherwise`: such a row
@@ -267,6 +278,10 @@ class Checked:
 
     def _internal(self) -> tuple[str, ...]:
         return _SOURCE, _IS_WELL, _REASON, *(each.breaks for each in self._expectations)
+
+
+def _failed(check: str) -> str:
+    return f"check failed: {check}"
 
 
 def checked(frame: DataFrame) -> Checked:

@@ -13,14 +13,15 @@ from http import HTTPStatus
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from ottla.errors import InvalidConfig
 from ottla.metrics.endpoint import Endpoint, Page, Visitor, addresses
 from ottla.metrics.families import Measurements
+from ottla.metrics.health import JSON
+from ottla.metrics.log_lines import LogLines
+from ottla.metrics.process import SHARED_S, need_client_library
 from ottla.server.metrics.debugging import debug_page, thread_stacks
 from ottla.server.metrics.gathering import Limits, Meters, gather_broker, gather_topics, measure_disks
 from ottla.server.metrics.groups import gather_groups
-from ottla.server.metrics.health import JSON, Phase, look_at
-from ottla.server.metrics.log_lines import LogLines
+from ottla.server.metrics.health import Phase, look_at
 from ottla.server.metrics.loop_delay import LoopDelay
 from ottla.server.metrics.request_meter import RequestMeter
 
@@ -35,20 +36,15 @@ T = TypeVar("T")
 
 ANSWER_S: Final = 10.0
 """How long the loop may take to answer; a broker that is longer busy does not live."""
-SHARED_S: Final = 1.0
-"""Scrapes that come within this time get the same measurements, so that many scrapers cost as much as one."""
 
 
 class BrokerMetrics:
     """Owns the endpoints and the meters of a broker; as a context manager, on the loop's thread."""
 
     def __init__(self, config: "BrokerConfig", clock: "Clock", loop: asyncio.AbstractEventLoop) -> None:
-        try:
-            from ottla.metrics.exposition import expose
-        except ImportError as error:
-            raise InvalidConfig(
-                "metrics.listeners needs the package prometheus-client: install Ottla with the extra `metrics`"
-            ) from error
+        need_client_library()
+        from ottla.metrics.exposition import expose
+
         self._expose = expose
         self._config = config
         self._clock = clock

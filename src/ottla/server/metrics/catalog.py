@@ -7,6 +7,7 @@ read; those that begin with `ottla_` have no counterpart there.
 from typing import Final
 
 from ottla.metrics.families import Family, counter, gauge, summary
+from ottla.metrics.process import FAMILIES as _OF_PROCESSES
 
 _TOPICS: Final = "kafka_server_brokertopicmetrics"
 MESSAGES_IN: Final = counter(
@@ -160,9 +161,6 @@ MEMORY: Final = gauge(
 )
 MEMORY_LIMIT: Final = gauge("ottla_request_memory_limit_bytes", "bytes", "The limit of it.")
 PARKED_FETCHES: Final = gauge("ottla_parked_fetches", "requests", "Fetches that wait for records.")
-LOG_LINES: Final = counter("ottla_log_messages_total", "lines", "Lines that the broker has logged.", "level")
-BUILD: Final = gauge("ottla_build_info", "", "1; the label is the version.", "version")
-UPTIME: Final = gauge("ottla_uptime_seconds", "seconds", "Since this broker was started.")
 LEFT_OUT: Final = gauge(
     "ottla_metrics_left_out",
     "topics or groups",
@@ -171,4 +169,4 @@ LEFT_OUT: Final = gauge(
     "what",
 )
 
-FAMILIES: Final = tuple(value for value in list(globals().values()) if isinstance(value, Family))
+FAMILIES: Final = (*_OF_PROCESSES, *(value for value in list(globals().values()) if isinstance(value, Family)))

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ottla import __version__
 from ottla.ids import TopicName
 from ottla.metrics.histogram import QUANTILES, Durations
+from ottla.metrics.process import BUILD, LOG_LINES, UPTIME
 from ottla.protocol.api import ApiKey
 from ottla.server.metrics import catalog
 
 if TYPE_CHECKING:
     from ottla.cluster.image import MetadataImage
     from ottla.metrics.families import Family, Measurements
+    from ottla.metrics.log_lines import LogLines
     from ottla.replication.compaction import Compaction
     from ottla.replication.partition import Partition
     from ottla.server.context import Services
-    from ottla.server.metrics.log_lines import LogLines
     from ottla.server.metrics.loop_delay import LoopDelay
     from ottla.server.metrics.request_meter import RequestMeter
     from ottla.slices import Steps
@@ -48,15 +49,15 @@ class Limits(NamedTuple):
 def gather_broker(services: "Services", meters: Meters, to: "Measurements") -> "Steps[None]":
     """Everything but topics and groups."""
     now = services.clock.monotonic()
-    to.add(catalog.BUILD, 1, __version__)
-    to.add(catalog.UPTIME, now - meters.began)
+    to.add(BUILD, 1, __version__)
+    to.add(UPTIME, now - meters.began)
     _quantiles(to, catalog.LOOP_DELAY, meters.loop_delay.durations, now)
     to.add(catalog.MEMORY, services.memory.held_bytes)
     to.add(catalog.MEMORY_LIMIT, services.memory.limit_bytes)
     to.add(catalog.PARKED_FETCHES, len(services.replicas.parked_fetches))
     to.add(catalog.SHARE_PARTITIONS, len(services.share_partitions))
     for level, count in meters.log_lines.counts.items():
-        to.add(catalog.LOG_LINES, count, level)
+        to.add(LOG_LINES, count, level)
     if meters.compaction is not None:
         to.add(catalog.UNCLEANABLE, len(meters.compaction.uncleanable))
     for listener, count in services.listeners.connection_counts().items():

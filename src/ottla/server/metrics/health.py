@@ -1,16 +1,12 @@
 """Whether a broker lives, and whether it serves clients; with the reasons, and what to do about them."""
 
-import json
 from enum import Enum
-from http import HTTPStatus
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING
 
-from ottla.metrics.endpoint import Page
+from ottla.metrics.health import Health
 
 if TYPE_CHECKING:
     from ottla.server.context import Services
-
-JSON: Final = "application/json"
 
 
 class Phase(Enum):
@@ -19,24 +15,6 @@ class Phase(Enum):
     STARTING = "the broker is starting: it opens its log directories and recovers logs that were not closed cleanly"
     SERVING = "the broker serves clients"
     STOPPING = "the broker is stopping"
-
-
-class Health(NamedTuple):
-    """What is wrong with a broker: `reasons` keep clients from being served, `warnings` do not."""
-
-    reasons: list[str]
-    warnings: list[str]
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether clients are served."""
-        return not self.reasons
-
-    def page(self) -> Page:
-        """As JSON, with the status 503 for a broker that is not ready."""
-        body = {"ready": self.is_ready, "reasons": self.reasons, "warnings": self.warnings}
-        status = HTTPStatus.OK if self.is_ready else HTTPStatus.SERVICE_UNAVAILABLE
-        return Page(f"{json.dumps(body, indent=2)}\n".encode(), JSON, status)
 
 
 def look_at(phase: Phase, services: "Services | None") -> Health:

@@ -18,6 +18,7 @@ from ottla.connect.runtime import handling, logs, sink_offsets, source_task
 from ottla.connect.runtime.brokers import Brokers, Lifeline
 from ottla.connect.runtime.chain import Encoded
 from ottla.connect.runtime.connector_config import SourceRuntimeSettings
+from ottla.connect.runtime.figures import ErrorFigures, TaskFigures
 from ottla.connect.runtime.handling import DeadLetters
 from ottla.connect.runtime.logs import TopicLogs
 from ottla.connect.runtime.secrets import Secrets
@@ -58,8 +59,9 @@ def letters(monkeypatch: pytest.MonkeyPatch) -> DeadLetters:
     )
     monkeypatch.setattr(handling, "Producer", Letters)
     return DeadLetters(
-        "dead", 1, {}, headers=True, task=TASK, clean=lambda text: text.replace("correct horse", "[hidden]")
-    )
+        "dead", 1, {}, headers=True, task=TASK, clean=lambda text: text.replace("correct horse", "[hidden]"),
+        figures=ErrorFigures(),
+    )  # fmt: skip
 
 
 def record(partition: int = 0, offset: int = 7) -> SinkRecord:
@@ -94,6 +96,7 @@ def test_only_what_does_not_pass_fails_a_task(
 def test_partitions_that_flush_does_not_name_are_durable() -> None:
     committed: list[Any] = []
     task: Any = SinkTask.__new__(SinkTask)
+    task.figures = TaskFigures()
     task._owned, task._next, task._committed, task._dead = {FIRST, SECOND}, {FIRST: 5, SECOND: 9}, {}, None
     task._look_at, task.context = float("inf"), SimpleNamespace(identity=lambda _: LogIdentity())
     task._sink = SimpleNamespace(flush=lambda: {FIRST: 3})
