@@ -120,6 +120,26 @@ DASHBOARDS: Final = {
                 )
             },
         ),
+        Panel(
+            "Errors in answers",
+            "cps",
+            {"{{request}} {{error}}": _rate("kafka_network_requestmetrics_errors_total", "request, error")},
+        ),
+        Panel(
+            "Throttling",
+            "s",
+            {"{{instance}} {{kind}}": _rate("ottla_throttle_seconds_total", "instance, kind")},
+        ),
+        Panel(
+            "To compact",
+            "bytes",
+            {"{{instance}}": _value("ottla_compaction_debt_bytes", "instance")},
+        ),
+        Panel(
+            "Memory by owner",
+            "bytes",
+            {"{{instance}} {{owner}}": _value("ottla_memory_bytes", "instance, owner")},
+        ),
     ),
     "topics": (
         Panel("Records in", "cps", {"{{topic}}": _rate(f"{TOPICS}_messagesin_total", "topic", EACH_TOPIC)}),
@@ -165,7 +185,21 @@ DASHBOARDS: Final = {
             "short",
             {"{{instance}}": _value("ottla_oldest_transaction_records", "instance")},
         ),
+        Panel("Hanging transactions", "short", {"{{instance}}": _value("ottla_hanging_transactions", "instance")}),
         Panel("Share partitions", "short", {"{{instance}}": _value("ottla_share_partitions", "instance")}),
+        Panel(
+            "Records that members of share groups hold",
+            "short",
+            {"{{group}}": _value("ottla_share_group_records_in_flight", "group")},
+        ),
+        Panel(
+            "Records given to share groups",
+            "cps",
+            {
+                "{{group}}": _rate("ottla_share_group_deliveries_total", "group"),
+                "{{group}} again": _rate("ottla_share_group_redeliveries_total", "group"),
+            },
+        ),
     ),
     "cluster": (
         Panel("Brokers", "short", {"brokers": "max(kafka_brokers{job=~'$job'})"}),

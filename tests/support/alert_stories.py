@@ -95,6 +95,17 @@ STORIES: Final[Mapping[str, tuple[Change, ...]]] = {
     "OttlaUnderReplicatedPartitions": (level("kafka_server_replicamanager_underreplicatedpartitions", 1),),
     "OttlaConsumerStuck": (level(LAG, 10),),
     "OttlaTransactionHangs": (level("ottla_oldest_transaction_records", 10),),
+    "OttlaServerErrors": (counting("kafka_network_requestmetrics_errors_total", error="KAFKA_STORAGE_ERROR"),),
+    "OttlaClientsThrottled": (counting("ottla_throttle_seconds_total", 60, kind="producer_byte_rate"),),
+    "OttlaCompactionBehind": (
+        level("ottla_compaction_dirty_ratio", 0.95),
+        level("ottla_compaction_dirty_bytes", 2e9),
+    ),
+    "OttlaTransactionLate": (level("ottla_hanging_transactions", 1),),
+    "OttlaShareRecordsComeAgain": (
+        counting("ottla_share_group_redeliveries_total", 90),
+        counting("ottla_share_group_deliveries_total", 100),
+    ),
     "OttlaConnectTaskFailed": (level("kafka_connect_worker_connector_failed_task_count", 1, connector="strict"),),
     "OttlaConnectorFailed": (level("kafka_connect_connector_status", 1, status="failed", connector="lost"),),
     "OttlaConnectRecordsSkipped": (counting("kafka_connect_task_error_total_records_skipped"),),

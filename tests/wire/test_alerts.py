@@ -24,10 +24,13 @@ from tools.dashboards import DASHBOARDS, FOLDER, text
 from tools.docs.markdown import ROOT
 from tools.docs.metrics import TABLES
 
+from ottla.metrics.exposition import expose
+from ottla.metrics.families import Measurements
 from ottla.metrics.process import serving_metrics
 from ottla.pipeline.metrics import RunMetrics
 from ottla.pipeline.run_store import FAILED, RUNNING
 from ottla.pipeline.supervised import Supervised
+from ottla.server.metrics import catalog
 from ottla.testing import ConnectWorker
 
 RULES_FILE = ROOT / "deploy/prometheus/alerts.yml"
@@ -119,7 +122,22 @@ def served(broker: OttlaProcess, worker: ConnectWorker, run: Run) -> Series:
         if target == targets(broker, worker, run)[0]:
             eventually(lambda: 'consumergroup="reads"' in scraped())
         found |= series_of(scraped(), target)
-    return found
+    return found | series_of(of_what_is_rare(), targets(broker, worker, run)[0])
+
+
+def of_what_is_rare() -> str:
+    """Series that a broker has only once there was an error, a quota, a log to compact or a share group.
+
+    That it has them then, tests/wire/test_metrics.py shows.
+    """
+    to = Measurements()
+    to.add(catalog.ERRORS, 0, "Produce", "KAFKA_STORAGE_ERROR")
+    to.add(catalog.THROTTLE_TIME, 0, "producer_byte_rate")
+    to.add(catalog.DIRTY_RATIO, 0.1, "t", "0")
+    to.add(catalog.DIRTY_BYTES, 1e6, "t", "0")
+    to.add(catalog.SHARE_DELIVERED, 0, "g")
+    to.add(catalog.SHARE_REDELIVERED, 0, "g")
+    return expose(to, "").body.decode()
 
 
 def fires(prometheus: Prometheus, alert: str) -> str:

@@ -10,16 +10,22 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 from tests.support.eventually import eventually
 from tests.support.ottla_process import OttlaProcess
 from tests.support.probe import free_port
-from tests.support.raw_client import RawConnection
+from tests.support.quota_stories import CLIENT, alteration
+from tests.support.raw_client import RawConnection, ask
+from tests.support.share_member import ACCEPT, RELEASE, ShareMember
+from tests.support.stories import batch
+from tests.support.stories import produce as produce_request
 
+from ottla.errors import ErrorCode
 from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.server.metrics.catalog import FAMILIES
 
@@ -57,7 +63,12 @@ class Measured:
 
 @pytest.fixture(scope="module")
 def measured() -> Iterator[Measured]:
-    found = Measured(metrics_topics_max="3", metrics_groups_max="1")
+    found = Measured(
+        metrics_topics_max="5",
+        metrics_groups_max="1",
+        log_cleaner_backoff_ms="100",
+        producer_id_expiration_check_interval_ms="100",
+    )
     with found.broker:
         admin = AdminClient({"bootstrap.servers": found.broker.bootstrap})
         for created in admin.create_topics([NewTopic(name, 2, 1) for name in ("a", "b")]).values():
@@ -65,10 +76,25 @@ def measured() -> Iterator[Measured]:
         yield found
 
 
-def produce(measured: Measured, topic: str, count: int, value: bytes = b"v" * 100) -> None:
+def topic_id_of(admin: AdminClient, name: str) -> bytes:
+    described = admin.describe_topics(TopicCollection([name]))[name].result(20).topic_id
+    return described.get_most_significant_bits().to_bytes(8, "big", signed=True) + (
+        described.get_least_significant_bits().to_bytes(8, "big", signed=True)
+    )
+
+
+def initialized(member: ShareMember) -> bool:
+    try:
+        member.initialize()
+    except AssertionError:  # the share coordinator's topic is being made
+        return False
+    return True
+
+
+def produce(measured: Measured, topic: str, count: int, value: bytes = b"v" * 100, partitions: int = 2) -> None:
     producer = Producer({"bootstrap.servers": measured.broker.bootstrap, "acks": "all"})
     for number in range(count):
-        producer.produce(topic, value, partition=number % 2)
+        producer.produce(topic, value, partition=number % partitions)
     assert producer.flush(20) == 0
 
 
@@ -111,19 +137,96 @@ def test_records_bytes_requests_and_lag_are_what_was_done(measured: Measured) ->
 
 def test_series_of_topics_are_bounded_and_sums_do_not_fall(measured: Measured) -> None:
     admin = AdminClient({"bootstrap.servers": measured.broker.bootstrap})
-    names = [f"many-{number}" for number in range(5)]
+    names = [f"many-{number}" for number in range(8)]
     for created in admin.create_topics([NewTopic(name, 2, 1) for name in names]).values():
         created.result(20)
     produce(measured, "many-0", 10)
     left_out = "ottla_metrics_left_out", "what=topics"
     eventually(lambda: measured.scrape()[left_out] >= 4)
     found = measured.scrape()
-    assert len({key for key in found if key[0] == "kafka_topic_partitions"}) <= 3
+    assert len({key for key in found if key[0] == "kafka_topic_partitions"}) <= 5
     for deleted in admin.delete_topics(names).values():
         deleted.result(20)
     eventually(lambda: measured.scrape()[left_out] <= 1)
     total = ("kafka_server_brokertopicmetrics_messagesin_total",)
     assert measured.scrape()[total] >= found[total] >= 10, "a sum that falls counts as a reset"
+
+
+def test_errors_and_throttled_requests_are_counted(measured: Measured) -> None:
+    limit = alteration((((CLIENT, "eager"),), (("producer_byte_rate", 1_000.0),)))
+    (answer,) = ask(measured.broker.bootstrap, limit, 1).entries
+    assert answer.error_code == 0
+    data = batch(b"x" * 40_000)
+    with RawConnection(measured.broker.bootstrap, client_id="eager") as connection:
+        refused = connection.ask(produce_request([("no-such-topic", 0, data)]), 9)
+        assert refused.responses[0].partition_responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert refused.throttle_time_ms > 0
+        key = "ottla_throttled_requests_total", "kind=producer_byte_rate"
+        found = eventually(lambda: samples if key in (samples := measured.scrape()) else {})
+    error = "error=UNKNOWN_TOPIC_OR_PARTITION", "request=Produce"
+    assert found["kafka_network_requestmetrics_errors_total", *error] >= 1
+    assert found[key] == 1
+    assert found["ottla_throttle_seconds_total", "kind=producer_byte_rate"] > 1
+    assert found["ottla_throttled_clients", "kind=producer_byte_rate"] == 1
+
+
+def test_a_transaction_whose_producer_is_silent_hangs(measured: Measured) -> None:
+    producer = Producer({"bootstrap.servers": measured.broker.bootstrap, "transactional.id": "silent"})
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    hours_ago = int(time.time() - 7_200) * 1_000  # for the broker, the time of the last record is when it came
+    producer.produce("silent", b"x", timestamp=hours_ago)
+    assert producer.flush(20) == 0
+    found = eventually(lambda: samples if (samples := measured.scrape())["ottla_hanging_transactions",] else {})
+    assert found["ottla_open_transactions",] == 1
+    assert found["kafka_server_replicamanager_partitionswithlatetransactionscount",] == 1
+    assert found["kafka_server_replicamanager_produceridcount",] >= 1
+    assert found["ottla_memory_bytes", "owner=idempotent producers"] > 1_000
+    producer.abort_transaction(20)
+    eventually(lambda: measured.scrape()["ottla_hanging_transactions",] == 0)
+
+
+def test_records_that_members_of_a_share_group_hold_and_are_given_again(measured: Measured) -> None:
+    admin = AdminClient({"bootstrap.servers": measured.broker.bootstrap})
+    admin.create_topics([NewTopic("shared", 1, 1)])["shared"].result(20)
+    topic_id = UUID(bytes=topic_id_of(admin, "shared"))
+    with ShareMember(measured.broker.bootstrap, "sharers", topic_id) as member:
+        eventually(lambda: initialized(member))
+        produce(measured, "shared", 6, partitions=1)
+        assert sum(last + 1 - first for first, last, _ in member.acquire(max_wait_ms=5_000)) == 6
+        group = ("group=sharers",)
+        found = eventually(
+            lambda: (
+                samples
+                if (samples := measured.scrape()).get(("ottla_share_group_records_in_flight", *group)) == 6
+                else {}
+            )
+        )
+        assert found["ottla_share_group_deliveries_total", *group] == 6
+        assert found["ottla_share_group_redeliveries_total", *group] == 0
+        assert member.say((0, 1, ACCEPT), (2, 5, RELEASE)) == ErrorCode.NONE
+        assert member.acquire(max_wait_ms=5_000) != []
+        eventually(lambda: measured.scrape()["ottla_share_group_redeliveries_total", *group] == 4)
+        assert measured.scrape()["ottla_share_group_records_in_flight", *group] == 4
+
+
+def test_a_log_that_is_not_compacted_yet_is_in_debt(measured: Measured) -> None:
+    config = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "1"}
+    admin = AdminClient({"bootstrap.servers": measured.broker.bootstrap})
+    admin.create_topics([NewTopic("debt", 1, 1, config=config)])["debt"].result(20)
+    producer = Producer({"bootstrap.servers": measured.broker.bootstrap})
+
+    def owes() -> Samples:
+        producer.produce("debt", b"v" * 1_000, key=b"k")
+        assert producer.flush(20) == 0
+        found = measured.scrape()
+        return found if ("ottla_compaction_dirty_bytes", "partition=0", "topic=debt") in found else {}
+
+    found = eventually(owes, interval_s=0.15)
+    assert found["ottla_compaction_dirty_bytes", "partition=0", "topic=debt"] >= 1_000
+    assert found["ottla_compaction_dirty_ratio", "partition=0", "topic=debt"] == 1
+    assert found["ottla_compaction_debt_bytes",] >= 1_000
+    assert found["ottla_compaction_debt_logs",] >= 1
 
 
 def test_every_metric_that_a_broker_serves_is_declared(measured: Measured) -> None:

@@ -309,6 +309,15 @@ class ProducerState:
         """How many transactions are open in the partition."""
         return len(self._ongoing)
 
+    def late_transactions(self, now_ms: int, longest_ms: int) -> int:
+        """How many transactions are open whose producer has been silent for longer than that, as `remove_expired` has
+        seen: timestamps of records may be of long ago."""
+        producers = (self.producers.get(producer_id) for producer_id in self._ongoing.values())
+        return sum(
+            each is not None and each.silent_since_ms is not None and now_ms - each.silent_since_ms > longest_ms
+            for each in producers
+        )
+
     def first_unstable_offset(self) -> int | None:
         """Where the first transaction begins that is open, or ended only above the high watermark."""
         if not self._ongoing and not self._unreplicated:

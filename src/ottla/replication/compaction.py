@@ -91,6 +91,8 @@ class Compaction:
         """The logs that those offsets are about."""
         self.uncleanable: dict[TopicPartition, tuple[PartitionLog, str]] = {}
         """Logs that could not be compacted the last time, and why."""
+        self.debt: dict[TopicPartition, tuple[int, float]] = {}
+        """Bytes to compact of each log, due or not, and their share of what could be cleaned; as of the last look."""
         self._unreadable: dict[TopicPartition, frozenset[int]] = {}
         """Base offsets of the batches that were reported as such."""
         self._resting: dict[TopicPartition, float] = {}
@@ -149,20 +151,22 @@ class Compaction:
                 del self._checkpoints[view.topic_partition]
         checkpoints = dict(self._checkpoints)
 
-        def choose() -> DirtyLog | None:
-            due: list[DirtyLog] = []
+        def choose() -> list[DirtyLog]:
+            dirty: list[DirtyLog] = []
             for view in candidates:
                 try:
                     found = find_dirt(view, checkpoints.get(view.topic_partition), now_ms)
                 except (OSError, CorruptMessage) as error:
                     log.warning("%s cannot be looked at for compaction: %s", view.topic_partition, error)
                     continue
-                if found is not None and found.is_due:
-                    due.append(found)
-            return max(due, key=lambda dirty: dirty.ratio, default=None)
+                if found is not None:
+                    dirty.append(found)
+            return dirty
 
-        dirty = await self._in_thread(choose) if candidates else None
-        return dirty is not None and await self._compact(dirty)
+        dirty = await self._in_thread(choose) if candidates else []
+        self.debt = {each.log.topic_partition: (each.dirty_bytes, each.ratio) for each in dirty}
+        due = max((each for each in dirty if each.is_due), key=lambda each: each.ratio, default=None)
+        return due is not None and await self._compact(due)
 
     async def _candidates(self) -> list[CleanableLog]:
         """The logs with closed segments that no round has seen; those not yet synced are synced first."""

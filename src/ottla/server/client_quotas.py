@@ -86,6 +86,8 @@ class Enforcement:
     def __init__(self, clock: "Clock", window: Window, mutations: Window) -> None:
         self.limits: Mapping[str, ClientLimits] = {}
         self.window = window
+        self.throttled: dict[str, list[float]] = {}
+        """By kind: requests that were throttled since the start, and the milliseconds in all."""
         self._clock = clock
         self._meters: dict[str, Meters] = {
             PRODUCER_BYTE_RATE: Meters(partial(TokenBucket, window), window.idle_after_ms),
@@ -112,6 +114,12 @@ class Enforcement:
         limit = None if limits is None else limits.of(user, client_id)
         return None if limit is None else self._meters[kind].of(key_of(limit), limit.per_s, now_ms)
 
+    def note_throttled(self, kind: str, throttle_ms: int) -> None:
+        """Count a request whose client is throttled for so long by the quotas of a kind."""
+        counts = self.throttled.setdefault(kind, [0, 0])
+        counts[0] += 1
+        counts[1] += throttle_ms
+
     def usage(self) -> Steps[list[Used]]:
         """What is used now, in steps."""
         now_ms = self.now_ms()
@@ -129,7 +137,16 @@ class Enforcement:
 class Metered:
     """What one request uses of its client's quotas."""
 
-    __slots__ = ("_api_key", "_client_id", "_enforcement", "_request_bytes", "_spent_s", "_throttle_ms", "_user")
+    __slots__ = (
+        "_api_key",
+        "_client_id",
+        "_enforcement",
+        "_request_bytes",
+        "_spent_s",
+        "_throttle_ms",
+        "_throttled_by",
+        "_user",
+    )
 
     def __init__(
         self, enforcement: Enforcement, user: str, client_id: str, api_key: ApiKey, request_bytes: int
@@ -142,6 +159,8 @@ class Metered:
         self._spent_s: float | None = 0.0
         """Processor time that is not accounted for yet; None when the request has been answered."""
         self._throttle_ms = 0.0
+        self._throttled_by = ""
+        """The kind of quota that demands the most."""
 
     def spend(self, seconds: float) -> None:
         """The request has taken so much of the loop's time."""
@@ -160,14 +179,21 @@ class Metered:
             self._use(PRODUCER_BYTE_RATE, self._request_bytes)
         if has_answer:  # as in Kafka, time does not count where an answer cannot say so (acks=0)
             self._account_for_time()
-        return whole_ms(self._throttle_ms)
+        throttle_ms = whole_ms(self._throttle_ms)
+        if throttle_ms:
+            self._enforcement.note_throttled(self._throttled_by, throttle_ms)
+        return throttle_ms
+
+    def _throttle_for(self, kind: str, excess_ms: float) -> None:
+        if excess_ms > self._throttle_ms:
+            self._throttle_ms, self._throttled_by = excess_ms, kind
 
     def _use(self, kind: str, amount: float) -> None:
         meter = self._meter(kind)
         if meter is not None:
             now_ms = self._enforcement.now_ms()
             meter.add(amount, now_ms)
-            self._throttle_ms = max(self._throttle_ms, meter.excess_ms(now_ms))
+            self._throttle_for(kind, meter.excess_ms(now_ms))
 
     def _account_for_time(self) -> None:
         spent_s, self._spent_s = self._spent_s, None
@@ -176,7 +202,7 @@ class Metered:
             now_ms = self._enforcement.now_ms()
             meter.add(spent_s * PERCENT_OF_A_SECOND, now_ms)
             excess_ms = min(meter.excess_ms(now_ms), self._enforcement.window.sample_ms)
-            self._throttle_ms = max(self._throttle_ms, excess_ms)
+            self._throttle_for(REQUEST_PERCENTAGE, excess_ms)
 
     # -- fetches -----------------------------------------------------------------------------------------------------
 
@@ -200,7 +226,7 @@ class Metered:
             now_ms, size = self._enforcement.now_ms(), record_bytes + ANSWER_BYTES + partitions * PARTITION_BYTES
             is_huge = size > self._most(meter) and meter.excess_ms(now_ms) == 0
             meter.add(size, now_ms)
-            self._throttle_ms = max(self._throttle_ms, meter.excess_ms(now_ms))
+            self._throttle_for(CONSUMER_BYTE_RATE, meter.excess_ms(now_ms))
             if self._throttle_ms >= 0.5 and record_bytes and not is_huge:
                 meter.add(-size, now_ms)
         else:
@@ -228,11 +254,11 @@ class Metered:
             return None
         now_ms = self._enforcement.now_ms()
         if strictly and meter.excess_ms(now_ms) > 0:
-            self._throttle_ms = max(self._throttle_ms, meter.excess_ms(now_ms))
+            self._throttle_for(CONTROLLER_MUTATION_RATE, meter.excess_ms(now_ms))
             return QuotaExceeded()
         meter.add(partitions, now_ms)
         if not strictly:
-            self._throttle_ms = max(self._throttle_ms, meter.excess_ms(now_ms))
+            self._throttle_for(CONTROLLER_MUTATION_RATE, meter.excess_ms(now_ms))
         return None
 
 

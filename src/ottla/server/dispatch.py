@@ -6,7 +6,7 @@ log line, as genuine Kafka does. Only ApiVersions is answered in any version.
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from ottla.errors import ApiError, ErrorCode, OttlaError
@@ -70,6 +70,8 @@ class Dispatcher:
         self._metered: Metered | None = None
         """What measures the request that is being dispatched, if there are quotas."""
         self._measured_until = 0.0
+        self.count_errors: Callable[[int, Message], None] | None = None
+        """Called with each answer, and the API that it is of, where metrics are switched on."""
         self._now = services.clock.monotonic
         self._spent_s = 0.0
 
@@ -299,6 +301,8 @@ class Dispatcher:
         if response is None:
             slot.fill(())
             return
+        if self.count_errors is not None:
+            self.count_errors(context.api_key, response)
         try:
             if context.api_key in SMALL_ANSWERS and not context.is_large:
                 pieces = _encode(response, context.api_version, context.correlation_id)
@@ -362,6 +366,8 @@ class Dispatcher:
         else:
             if context.metered is not None:
                 self._throttle(response, context.metered, context, connection)
+            if self.count_errors is not None:
+                self.count_errors(context.api_key, response)
             slot.fill(_encode(response, context.api_version, context.correlation_id))
 
     def _answer_unknown_api_versions(self, correlation_id: int, slot: ReplySlot) -> None:

@@ -220,6 +220,11 @@ class Telemetry:
             _, oldest = self._reports.popitem(last=False)
             self._report_bytes -= len(oldest.metrics)
 
+    @property
+    def kept_bytes(self) -> int:
+        """The size of the pushes that are kept."""
+        return self._report_bytes
+
     def reports(self) -> Iterator[Report]:
         """The newest push of each client, the oldest first."""
         return iter(self._reports.values())

@@ -97,6 +97,10 @@ class LedSharePartition:
         self.replica = replica
         self.waiters: Waiting = {}
         self.failure: OttlaError | None = None
+        self.delivered = 0
+        """Records given to members; one that is given twice counts twice."""
+        self.redelivered = 0
+        """Those of them that had been given before."""
         self._persister = persister
         self._settings = settings
         self._clock = clock
@@ -237,8 +241,16 @@ class LedSharePartition:
     def take(self, found: Look, max_records: int) -> Taken:
         """Acquire what a look in this turn of the loop has found."""
         taken = found.take(max_records)
+        for first, last, delivery_count in taken.acquired:
+            self.delivered += last + 1 - first
+            self.redelivered += last + 1 - first if delivery_count > 1 else 0
         self.settle()
         return taken
+
+    def records_in_flight(self) -> int:
+        """How many records members hold now."""
+        runs = () if self._machine is None else self._machine.runs()
+        return sum(run.last + 1 - run.first for run in runs if run.status.is_held)
 
     def read_slowly(self, read: SlowRead) -> "asyncio.Future[None]":
         """Read in a thread; no other read runs meanwhile. The future raises the log's errors."""

@@ -6,7 +6,7 @@ group has no session left, when the partition goes, or when its state was initia
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from ottla.cluster.image import ResourceType
 from ottla.errors import ApiError, ErrorCode, UnknownTopicId, UnknownTopicOrPartition
@@ -26,6 +26,15 @@ if TYPE_CHECKING:
     from ottla.replication.manager import ReplicaManager
 
 SHARE_VERSION: Final = "share.version"
+
+
+class ShareFigures(NamedTuple):
+    """A share group on this broker: its partitions, the records that members hold now, and were given since it came."""
+
+    partitions: int
+    in_flight: int
+    delivered: int
+    redelivered: int
 
 
 class ShareStateSource(SharePersister, Protocol):
@@ -55,11 +64,28 @@ class SharePartitions:
         self._clock = clock
         self._loop = loop
         self._led: dict[str, dict[SharedPartition, LedSharePartition]] = {}
+        self._past: dict[str, tuple[int, int]] = {}
+        """Records given, and given again, by partitions that a group has here no longer: its sums must not fall."""
         state.on_starting_over(self._start_over)
         metadata.subscribe(self._follow)
 
     def __len__(self) -> int:
         return sum(len(led) for led in self._led.values())
+
+    def groups(self) -> list[str]:
+        """The groups that read partitions here."""
+        return list(self._led)
+
+    def figures(self, group_id: str) -> ShareFigures:
+        """What a group has here, and was given."""
+        led = list(self._led.get(group_id, {}).values())
+        delivered, redelivered = self._past.get(group_id, (0, 0))
+        return ShareFigures(
+            len(led),
+            sum(each.records_in_flight() for each in led),
+            delivered + sum(each.delivered for each in led),
+            redelivered + sum(each.redelivered for each in led),
+        )
 
     def lead(self, group_id: str, partition: SharedPartition) -> LedSharePartition:
         """The share partition, which reads its state first when it is new.
@@ -125,7 +151,10 @@ class SharePartitions:
         partition = (led.key.topic_id, led.key.partition)
         if of_group.get(partition) is led:
             del of_group[partition]
-            if not of_group:
+            delivered, redelivered = self._past.pop(led.key.group_id, (0, 0))
+            if of_group:
+                self._past[led.key.group_id] = delivered + led.delivered, redelivered + led.redelivered
+            else:
                 del self._led[led.key.group_id]
 
     def _start_over(self, key: SharePartitionKey) -> None:

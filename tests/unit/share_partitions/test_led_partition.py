@@ -26,6 +26,7 @@ from ottla.share_partitions.reads import SlowRead, Taken
 from ottla.testing import ManualClock
 
 ACCEPT = 1
+RELEASE = 2
 TP = TopicPartition(TopicName("t"), PartitionId(0))
 KEY = SharePartitionKey(GroupId("g"), TopicId(UUID(int=5)), PartitionId(0))
 
@@ -143,6 +144,24 @@ def test_nothing_is_given_until_the_state_is_read(tmp_path: Path) -> None:
         taken = take(led)
         assert taken is not None
         assert taken.acquired == [(4, 9, 1)]
+
+    run(tmp_path, story)
+
+
+def test_records_that_are_given_again_count_as_such(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        led = world.lead()
+        assert led.records_in_flight() == 0
+        await turns()
+        assert take(led, max_records=4) is not None
+        assert (led.records_in_flight(), led.delivered, led.redelivered) == (4, 4, 0)
+        assert say(led, 0, 1) == []
+        await turns()
+        led.acknowledge("m", [Acknowledgement(2, 3, [RELEASE])], lambda _: None)
+        await turns()
+        assert led.records_in_flight() == 0
+        assert take(led, "n") is not None
+        assert (led.records_in_flight(), led.delivered, led.redelivered) == (8, 12, 2)
 
     run(tmp_path, story)
 

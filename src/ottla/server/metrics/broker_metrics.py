@@ -19,6 +19,7 @@ from ottla.metrics.health import JSON
 from ottla.metrics.log_lines import LogLines
 from ottla.metrics.process import SHARED_S, need_client_library
 from ottla.server.metrics.debugging import debug_page, thread_stacks
+from ottla.server.metrics.error_counts import ErrorCounts
 from ottla.server.metrics.gathering import Limits, Meters, gather_broker, gather_topics, measure_disks
 from ottla.server.metrics.groups import gather_groups
 from ottla.server.metrics.health import Phase, look_at
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     from ottla.clock import Clock
     from ottla.config.broker import BrokerConfig
     from ottla.replication.compaction import Compaction
-    from ottla.server.connection import FrameHandler
     from ottla.server.context import Services
+    from ottla.server.dispatch import Dispatcher
 
 T = TypeVar("T")
 
@@ -80,12 +81,13 @@ class BrokerMetrics:
         """Stop serving; threads that wait for the loop are let finish."""
         await self._loop.run_in_executor(None, self._stack.close)
 
-    def meter(self, handle: "FrameHandler") -> "FrameHandler":
-        """The frame handler, with its requests counted."""
-        requests = RequestMeter(handle, self._clock.monotonic, self._clock.now_ms)
+    def meter(self, dispatcher: "Dispatcher") -> RequestMeter:
+        """The dispatcher, with its requests and the errors in its answers counted."""
+        requests = RequestMeter(dispatcher, self._clock.monotonic, self._clock.now_ms)
+        errors = dispatcher.count_errors = ErrorCounts()
         delay = LoopDelay(self._loop)
         self._stack.callback(self._loop.call_soon_threadsafe, delay.close)
-        self._meters = Meters(requests, delay, self._log_lines, self._began)
+        self._meters = Meters(requests, delay, self._log_lines, self._began, errors)
         return requests
 
     def serving(self, services: "Services", compaction: "Compaction") -> None:

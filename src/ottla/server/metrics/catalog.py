@@ -85,6 +85,18 @@ REMOTE_TIME: Final = summary(
 )
 REQUEST_BYTES: Final = counter("ottla_request_bytes_total", "bytes", "Bytes of requests answered.", "request")
 REPLY_BYTES: Final = counter("ottla_reply_bytes_total", "bytes", "Bytes of their replies.", "request")
+ERRORS: Final = counter(
+    f"{_REQUESTS}_errors_total",
+    "errors",
+    "Errors in answers, by API and code; of an answer about many partitions, those of the first 500.",
+    "request",
+    "error",
+)
+THROTTLED: Final = counter("ottla_throttled_requests_total", "requests", "Requests throttled by a quota.", "kind")
+THROTTLE_TIME: Final = counter("ottla_throttle_seconds_total", "seconds", "Time that they were throttled for.", "kind")
+THROTTLED_CLIENTS: Final = gauge(
+    "ottla_throttled_clients", "users or client ids", "Those that are throttled now.", "kind"
+)
 CONNECTIONS: Final = gauge(
     "kafka_server_socketservermetrics_connection_count", "connections", "Open connections.", "listener"
 )
@@ -129,7 +141,28 @@ OLDEST_TRANSACTION: Final = gauge(
     "records",
     "The most records that an open transaction holds back from readers of committed records, over all led partitions.",
 )
+HANGING_TRANSACTIONS: Final = gauge(
+    "ottla_hanging_transactions",
+    "transactions",
+    "Open transactions whose producer has been silent for five minutes more than transaction.max.timeout.ms, for each "
+    "partition; looked at every producer.id.expiration.check.interval.ms.",
+)
+LATE_PARTITIONS: Final = gauge(
+    f"{_REPLICAS}_partitionswithlatetransactionscount", "partitions", "Led partitions with such a transaction."
+)
+PRODUCERS: Final = gauge(
+    f"{_REPLICAS}_produceridcount", "producers", "Producers that led partitions remember, for each partition."
+)
 SHARE_PARTITIONS: Final = gauge("ottla_share_partitions", "partitions", "Share partitions that this broker leads.")
+SHARE_IN_FLIGHT: Final = gauge(
+    "ottla_share_group_records_in_flight", "records", "Records that members of a share group hold.", "group"
+)
+SHARE_DELIVERED: Final = counter(
+    "ottla_share_group_deliveries_total", "records", "Records given to members of a share group.", "group"
+)
+SHARE_REDELIVERED: Final = counter(
+    "ottla_share_group_redeliveries_total", "records", "Those of them that had been given before.", "group"
+)
 
 SYNC_ROUNDS: Final = summary(
     "ottla_group_commit_seconds",
@@ -150,6 +183,22 @@ DIRECTORY_FULL: Final = gauge(
 UNCLEANABLE: Final = gauge(
     "ottla_uncleanable_logs", "logs", "Logs whose last compaction failed; the broker's log has the reasons."
 )
+DIRTY_LOGS: Final = gauge("ottla_compaction_debt_logs", "logs", "Compacted logs with something to compact.")
+DIRTY: Final = gauge("ottla_compaction_debt_bytes", "bytes", "What there is to compact, in all logs together.")
+DIRTY_BYTES: Final = gauge(
+    "ottla_compaction_dirty_bytes",
+    "bytes",
+    "What there is to compact in a log, as of the cleaner's last look; the 100 logs with the most.",
+    "topic",
+    "partition",
+)
+DIRTY_RATIO: Final = gauge(
+    "ottla_compaction_dirty_ratio",
+    "share, from 0 to 1",
+    "Its share of what can be compacted; from min.cleanable.dirty.ratio on, the log is due.",
+    "topic",
+    "partition",
+)
 
 LOOP_DELAY: Final = summary(
     "ottla_event_loop_delay_seconds",
@@ -160,6 +209,9 @@ MEMORY: Final = gauge(
     "ottla_request_memory_bytes", "bytes", "Held by requests and unsent replies (queued.max.request.bytes)."
 )
 MEMORY_LIMIT: Final = gauge("ottla_request_memory_limit_bytes", "bytes", "The limit of it.")
+MEMORY_BY_OWNER: Final = gauge(
+    "ottla_memory_bytes", "bytes", "Memory by its owner; that of idempotent producers is estimated.", "owner"
+)
 PARKED_FETCHES: Final = gauge("ottla_parked_fetches", "requests", "Fetches that wait for records.")
 LEFT_OUT: Final = gauge(
     "ottla_metrics_left_out",

@@ -3,6 +3,8 @@
 import os
 from collections import Counter
 from collections.abc import Iterable
+from heapq import nlargest
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla import __version__
@@ -11,6 +13,7 @@ from ottla.metrics.histogram import QUANTILES, Durations
 from ottla.metrics.process import BUILD, LOG_LINES, UPTIME
 from ottla.protocol.api import ApiKey
 from ottla.server.metrics import catalog
+from ottla.server.metrics.error_counts import api_name
 
 if TYPE_CHECKING:
     from ottla.cluster.image import MetadataImage
@@ -19,12 +22,20 @@ if TYPE_CHECKING:
     from ottla.replication.compaction import Compaction
     from ottla.replication.partition import Partition
     from ottla.server.context import Services
+    from ottla.server.metrics.error_counts import ErrorCounts
     from ottla.server.metrics.loop_delay import LoopDelay
     from ottla.server.metrics.request_meter import RequestMeter
     from ottla.slices import Steps
 
 MILLISECONDS: Final = 1e3
 PARTITIONS_PER_STEP: Final = 64
+MOST_DIRTY: Final = 100
+"""Logs to compact that have series of their own: those with the most bytes."""
+LATE_MS: Final = 300_000
+"""Time beyond transaction.max.timeout.ms in which coordinators may still end a transaction, as in Kafka."""
+PRODUCERS: Final = "producers"
+PRODUCER_BYTES: Final = 1_200
+"""What a producer with five remembered batches takes in memory, about."""
 
 
 class Meters(NamedTuple):
@@ -35,6 +46,7 @@ class Meters(NamedTuple):
     log_lines: "LogLines"
     began: float
     """When the broker was started, on the clock that never goes back."""
+    errors: "ErrorCounts"
     compaction: "Compaction | None" = None
 
 
@@ -59,11 +71,15 @@ def gather_broker(services: "Services", meters: Meters, to: "Measurements") -> "
     for level, count in meters.log_lines.counts.items():
         to.add(LOG_LINES, count, level)
     if meters.compaction is not None:
-        to.add(catalog.UNCLEANABLE, len(meters.compaction.uncleanable))
+        _compaction(meters.compaction, to)
+    _memory(services, to)
     for listener, count in services.listeners.connection_counts().items():
         to.add(catalog.CONNECTIONS, count, listener)
     yield
     yield from _requests(meters.requests, now, to)
+    for api_key, error, count in meters.errors.by_name():
+        to.add(catalog.ERRORS, count, api_name(api_key), error)
+    yield from _throttling(services, to)
     yield from _image(services, to)
     yield from _replicas(services, to)
     for directory in services.replicas.directories.directories:
@@ -74,6 +90,35 @@ def gather_broker(services: "Services", meters: Meters, to: "Measurements") -> "
         to.add_quantiles(catalog.SYNC_ROUNDS, (), flusher.rounds, flusher.round_s, str(path))
         to.add(catalog.SYNCED, flusher.synced, str(path))
     yield
+
+
+def _compaction(compaction: "Compaction", to: "Measurements") -> None:
+    to.add(catalog.UNCLEANABLE, len(compaction.uncleanable))
+    to.add(catalog.DIRTY_LOGS, len(compaction.debt))
+    to.add(catalog.DIRTY, sum(dirty_bytes for dirty_bytes, _ in compaction.debt.values()))
+    for (topic, partition), (dirty_bytes, ratio) in nlargest(MOST_DIRTY, compaction.debt.items(), key=itemgetter(1)):
+        to.add(catalog.DIRTY_BYTES, dirty_bytes, topic, str(partition))
+        to.add(catalog.DIRTY_RATIO, ratio, topic, str(partition))
+
+
+def _memory(services: "Services", to: "Measurements") -> None:
+    for owner, held in (
+        ("requests", services.memory.held_bytes),
+        ("client metrics", services.telemetry.kept_bytes),
+    ):
+        to.add(catalog.MEMORY_BY_OWNER, held, owner)
+
+
+def _throttling(services: "Services", to: "Measurements") -> "Steps[None]":
+    enforced = services.quotas.enforced
+    if enforced is None:
+        return
+    for kind, (count, throttled_ms) in enforced.throttled.items():
+        to.add(catalog.THROTTLED, count, kind)
+        to.add(catalog.THROTTLE_TIME, throttled_ms / MILLISECONDS, kind)
+    waiting = Counter(used.kind for used in (yield from enforced.usage()) if used.throttled_ms > 0)
+    for kind in enforced.limits:
+        to.add(catalog.THROTTLED_CLIENTS, waiting[kind], kind)
 
 
 def measure_disks(paths: Iterable[str], to: "Measurements") -> None:
@@ -88,7 +133,7 @@ def measure_disks(paths: Iterable[str], to: "Measurements") -> None:
 
 def _requests(meter: "RequestMeter", now: float, to: "Measurements") -> "Steps[None]":
     for key, api in meter.by_api.items():
-        name = _kafka_name(key)
+        name = api_name(key)
         for version, count in api.by_version.items():
             to.add(catalog.REQUESTS, count, name, str(version))
         for family, durations in (
@@ -112,11 +157,6 @@ def _quantiles(
     values = durations.quantiles(now)
     quantiles = [(str(share), value * factor) for share, value in zip(QUANTILES, values, strict=True)]
     to.add_quantiles(family, quantiles, durations.count, durations.total_s * factor, *labels)
-
-
-def _kafka_name(key: int) -> str:
-    """An API's name as Kafka's metrics have it: `OffsetCommit`."""
-    return "".join(word.capitalize() for word in ApiKey(key).name.split("_"))
 
 
 def _image(services: "Services", to: "Measurements") -> "Steps[None]":
@@ -143,6 +183,7 @@ def _replicas(services: "Services", to: "Measurements") -> "Steps[None]":
     partitions = services.replicas.partitions()
     counts: Counter[str] = Counter()
     oldest = 0
+    now_ms, longest_ms = services.clock.now_ms(), services.metadata.config.transaction_max_timeout_ms + LATE_MS
     for number, partition in enumerate(partitions):
         if number % PARTITIONS_PER_STEP == 0:
             yield
@@ -152,6 +193,11 @@ def _replicas(services: "Services", to: "Measurements") -> "Steps[None]":
         counts[catalog.LEADERS.name] += 1
         counts[catalog.OPEN_TRANSACTIONS.name] += log.producer_state.open_transactions
         oldest = max(oldest, log.high_watermark - log.last_stable_offset)
+        if log.producer_state.open_transactions:
+            late = log.producer_state.late_transactions(now_ms, longest_ms)
+            counts[catalog.HANGING_TRANSACTIONS.name] += late
+            counts[catalog.LATE_PARTITIONS.name] += late > 0
+        counts[PRODUCERS] += len(log.producer_state.producers)
         in_sync, needed = len(partition.isr), partition.min_in_sync
         counts[catalog.UNDER_REPLICATED.name] += in_sync < len(partition.replicas)
         counts[catalog.UNDER_MIN_ISR.name] += in_sync < needed
@@ -165,8 +211,12 @@ def _replicas(services: "Services", to: "Measurements") -> "Steps[None]":
         catalog.UNDER_MIN_ISR,
         catalog.AT_MIN_ISR,
         catalog.OPEN_TRANSACTIONS,
+        catalog.HANGING_TRANSACTIONS,
+        catalog.LATE_PARTITIONS,
     ):
         to.add(family, counts[family.name])
+    to.add(catalog.PRODUCERS, counts[PRODUCERS])
+    to.add(catalog.MEMORY_BY_OWNER, counts[PRODUCERS] * PRODUCER_BYTES, "idempotent producers")
     to.add(catalog.OLDEST_TRANSACTION, oldest)
     to.add(catalog.OFFLINE_REPLICAS, services.replicas.offline_count())
 

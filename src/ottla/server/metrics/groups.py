@@ -44,6 +44,12 @@ async def gather_groups(services: "Services", limits: "Limits", to: "Measurement
             continue  # its coordinator has just moved
         await services.slices.run(_offsets(services, listing, fetched, to))
     to.add(catalog.LEFT_OUT, len(with_offsets) - shown, "groups")
+    for group in [each for each in services.share_partitions.groups() if len(each) <= LONGEST_NAME][: limits.groups]:
+        await services.slices.pause()
+        figures = services.share_partitions.figures(group)
+        to.add(catalog.SHARE_IN_FLIGHT, figures.in_flight, group)
+        to.add(catalog.SHARE_DELIVERED, figures.delivered, group)
+        to.add(catalog.SHARE_REDELIVERED, figures.redelivered, group)
 
 
 def _offsets(
