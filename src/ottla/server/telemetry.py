@@ -3,14 +3,15 @@
     GetTelemetrySubscriptions -> which metrics, how often (of the subscriptions that match the client)
     PushTelemetry             -> kept as it came, until the next push of that client
 
-Nothing of a push is decoded here: `ottla telemetry show` does that (ADR 28).
+Nothing of a push is decoded here: `ottla telemetry show` does that (ADR 28), and `client_metrics.py` where the broker
+serves metrics (ADR 53).
 All that is kept is bounded, the oldest goes first.
 """
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from ottla.cluster.image import MetadataImage, ResourceType
@@ -18,6 +19,9 @@ from ottla.config.client_metrics_settings import ALL_METRICS, DEFAULT_INTERVAL_M
 from ottla.errors import ApiError, ErrorCode, InvalidConfig, InvalidRequest
 from ottla.metadata.store.layout import uuid_to_text
 from ottla.records.checksum import crc32c
+
+if TYPE_CHECKING:
+    from ottla.server.client_metrics import ClientSeries
 
 MAX_INSTANCES: Final = 16_384
 """Clients whose subscriptions are remembered, as in Kafka."""
@@ -116,6 +120,8 @@ class Telemetry:
     """The one that came last is the last."""
     _reports: "OrderedDict[UUID, Report]" = field(default_factory=OrderedDict)
     _report_bytes: int = 0
+    series: "ClientSeries | None" = None
+    """The metrics of clients, decoded; None without `metrics.listeners`."""
     _software: dict[int, tuple[str, str]] = field(default_factory=dict)
     """What the clients of connections call themselves, by connection."""
     _by_connection: dict[int, UUID] = field(default_factory=dict)

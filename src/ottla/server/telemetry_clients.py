@@ -1,18 +1,22 @@
 """The client behind a telemetry request, and a push unpacked, in time and within limits."""
 
+from time import thread_time
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from ottla.metrics.otlp import MalformedTelemetry, Metric, decode_metrics
 from ottla.records.batch import Compression
 from ottla.records.compression import decompress
+from ottla.server.client_metrics import LARGEST_PUSH, MOST_POINTS
 from ottla.server.context import RequestContext
 from ottla.server.telemetry import MAX_CLIENT_ID_LENGTH, Client
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable
 
     from ottla.replication.manager import ReplicaManager
-    from ottla.server.telemetry import Telemetry
+    from ottla.server.telemetry import Report, Telemetry
 
 
 def client_of(telemetry: "Telemetry", instance_id: UUID, context: RequestContext) -> Client:
@@ -26,6 +30,49 @@ def client_of(telemetry: "Telemetry", instance_id: UUID, context: RequestContext
         context.client_host,
         context.client_port,
         context.connection_id,
+    )
+
+
+async def show(
+    loop: "asyncio.AbstractEventLoop",
+    replicas: "ReplicaManager",
+    telemetry: "Telemetry",
+    report: "Report",
+    metrics: bytes,
+    now_s: "Callable[[], float]",
+) -> None:
+    """Decode the unpacked metrics of a push in a thread, for `metrics.listeners`, if there is time for that. What
+    cannot be decoded is left out, and kept for those who ask for it as it is."""
+    series = telemetry.series
+    if series is None:
+        return
+    if len(metrics) > LARGEST_PUSH or not series.budget.has_some(now_s()):
+        series.left_out["pushes"] += 1
+        return
+
+    def decode() -> tuple[list[Metric] | None, float]:
+        began = thread_time()
+        try:
+            return decode_metrics(metrics, MOST_POINTS), thread_time() - began
+        except MalformedTelemetry:
+            return None, thread_time() - began
+
+    points, spent_s = await loop.run_in_executor(replicas.record_checkers, decode)
+    series.budget.spend(spent_s)
+    if points is None:
+        series.left_out["pushes"] += 1
+        return
+    client = report.client
+    software = " ".join(filter(None, (client.software_name, client.software_version)))
+    series.take(
+        client.instance_id,
+        client.client_id or "",
+        software,
+        client.host,
+        points,
+        now_s(),
+        report.interval_ms / 1000,
+        is_last=report.terminating,
     )
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ottla.cli.top.rates import rates
+from ottla.cli.top.rates import own_figures, rates
 
 
 def look(at: float, produced: int, requests: int, *, clients: int = 1, topic: str = "t") -> dict[str, Any]:
@@ -37,3 +37,13 @@ def test_a_broker_that_was_restarted_and_what_is_new() -> None:
     assert rates(look(1000, 500, 50), look(3, 5, 5)).total.records_in == 0
     assert rates(look(10, 500, 50), look(12, 5, 5)).requests == 0
     assert rates(look(10, 0, 0, clients=0), look(12, 40, 4, topic="new")).topics[0].records_in == 20
+
+
+def test_what_a_client_says_of_itself_is_the_worst_of_its_nodes() -> None:
+    gauges = {
+        "org.apache.kafka.producer.node.request.latency.avg": 2.5,
+        "org.apache.kafka.producer.node.request.latency.max": 9.0,
+        "org.apache.kafka.consumer.fetch.manager.fetch.latency.avg": 4.0,
+    }
+    assert own_figures(gauges) == (4.0, 9.0, None)
+    assert own_figures({}) == (None, None, None)

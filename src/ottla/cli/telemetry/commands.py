@@ -8,7 +8,6 @@ import click
 from ottla.admin import NotFound, Subscription, TelemetryClient
 from ottla.cli.app import Verbs
 from ottla.cli.brokers.client import Connection, connection_options
-from ottla.cli.telemetry.otlp import MalformedTelemetry, decode_metrics
 from ottla.cli.terminal import exits, suggest
 from ottla.cli.terminal.choices import DURATION
 from ottla.cli.terminal.exits import CommandFailed
@@ -23,6 +22,7 @@ from ottla.cli.terminal.output import (
     print_rows,
 )
 from ottla.cli.terminal.times import format_instant
+from ottla.metrics.otlp import MalformedTelemetry, decode_metrics
 
 
 @click.group(cls=Verbs)

@@ -11,7 +11,7 @@ import click
 
 from ottla.cli.terminal.exits import CommandFailed
 from ottla.cli.terminal.output import json_option, on_terminal, print_json
-from ottla.cli.top.rates import Look, Rates, rates
+from ottla.cli.top.rates import Look, Rates, own_figures, rates
 from ottla.errors import sentence
 
 if TYPE_CHECKING:
@@ -93,6 +93,7 @@ def _print(look: Look, found: Rates, *, as_json: bool) -> None:
                 "topics": [each._asdict() for each in found.topics],
                 "clients": [each._asdict() for each in found.clients],
                 "slowest_requests": look["slowest_requests"],
+                "client_metrics": look["client_metrics"],
             }
         )
         return
@@ -132,7 +133,29 @@ def _picture(look: Look, found: Rates) -> "RenderableType":
     slow = Table("SLOWEST OF THE LAST HOUR", "MS", "AT", "CLIENT", box=None, header_style="dim")
     for each in look["slowest_requests"][:SLOW_ROWS]:
         slow.add_row(each["request"], f"{each['milliseconds']:,.1f}", each["at"][11:23], Text(each["client_id"]))
-    return Group(head, Text(), topics, Text(), clients, Text(), slow)
+    parts: list[RenderableType] = [head, Text(), topics, Text(), clients, Text(), slow]
+    if look["client_metrics"]:
+        parts += [Text(), _of_clients(look)]
+    return Group(*parts)
+
+
+def _of_clients(look: Look) -> "RenderableType":
+    """What clients measure themselves (KIP-714)."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("CLIENTS' OWN METRICS", "SOFTWARE", "SERIES", "LATENCY MS", "LONGEST", "THROTTLED", "AGO",
+                  box=None, header_style="dim")  # fmt: skip
+    for each in look["client_metrics"][:SLOW_ROWS]:
+        found = own_figures(each["gauges"])
+        table.add_row(
+            Text(each["client_id"]),
+            Text(each["software"]),
+            f"{each['series']}",
+            *("" if value is None else f"{value:,.1f}" for value in found),
+            f"{each['seconds_ago']:.0f} s",
+        )
+    return table
 
 
 def _rate(bytes_per_s: float) -> str:

@@ -77,3 +77,24 @@ def rates(before: Look, now: Look) -> Rates:
         sorted(topics, key=lambda each: each.bytes_in + each.bytes_out, reverse=True),
         sorted(clients, key=lambda each: each.busy, reverse=True),
     )
+
+
+class OwnFigures(NamedTuple):
+    """What a client measures itself, in milliseconds; None if it does not say."""
+
+    latency: float | None
+    longest: float | None
+    throttled: float | None
+
+
+def own_figures(gauges: Mapping[str, float]) -> OwnFigures:
+    """The worst of a client's nodes, from gauges by their names as clients send them (KIP-714)."""
+
+    def worst(*ends: str) -> float | None:
+        return max((value for name, value in gauges.items() if name.endswith(ends)), default=None)
+
+    return OwnFigures(
+        worst("request.latency.avg", "fetch.latency.avg"),
+        worst("request.latency.max", "fetch.latency.max"),
+        worst("throttle.time.avg"),
+    )

@@ -1,4 +1,7 @@
-"""PushTelemetry (v0): a client's metrics (KIP-714). They are unpacked once, which refuses bombs, and kept as sent."""
+"""PushTelemetry (v0): a client's metrics (KIP-714). They are unpacked once, which refuses bombs, and kept as sent.
+
+Where the broker serves metrics, it decodes those of clients, too, within limits (`ottla.server.client_metrics`).
+"""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -8,7 +11,7 @@ from ottla.protocol.messages.push_telemetry import PushTelemetryRequest, PushTel
 from ottla.protocol.primitives import NULL_UUID
 from ottla.server.context import RequestContext
 from ottla.server.telemetry import Report
-from ottla.server.telemetry_clients import client_of, unpacked
+from ottla.server.telemetry_clients import client_of, show, unpacked
 
 if TYPE_CHECKING:
     import asyncio
@@ -51,10 +54,11 @@ async def handle(parts: Parts, request: PushTelemetryRequest, context: RequestCo
         return PushTelemetryResponse(error_code=refused.code)
     if metrics:
         try:
-            await unpacked(parts.loop, parts.replicas, parts.telemetry, request.compression_type, metrics)
+            plain = await unpacked(parts.loop, parts.replicas, parts.telemetry, request.compression_type, metrics)
         except OttlaError:
             instance.last_error = ErrorCode.INVALID_RECORD
             return PushTelemetryResponse(error_code=ErrorCode.INVALID_RECORD)
         report = Report(client, now_ms, instance.interval_ms, request.terminating, request.compression_type, metrics)
         telemetry.keep(report)
+        await show(parts.loop, parts.replicas, telemetry, report, plain, parts.clock.monotonic)
     return PushTelemetryResponse()

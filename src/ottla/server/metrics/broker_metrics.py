@@ -18,9 +18,10 @@ from ottla.metrics.families import Measurements
 from ottla.metrics.health import JSON
 from ottla.metrics.log_lines import LogLines
 from ottla.metrics.process import SHARED_S, need_client_library
+from ottla.server.client_metrics import ClientSeries
 from ottla.server.metrics.debugging import debug_page, thread_stacks
 from ottla.server.metrics.error_counts import ErrorCounts
-from ottla.server.metrics.gathering import Limits, Meters, gather_broker, gather_topics, measure_disks
+from ottla.server.metrics.gathering import Limits, Meters, gather_broker, gather_clients, gather_topics, measure_disks
 from ottla.server.metrics.groups import gather_groups
 from ottla.server.metrics.health import Phase, look_at
 from ottla.server.metrics.loop_delay import LoopDelay
@@ -94,6 +95,7 @@ class BrokerMetrics:
         """The broker serves from now on."""
         assert self._meters is not None
         self._meters = self._meters._replace(compaction=compaction)
+        services.telemetry.series = ClientSeries(self._clock.monotonic())
         self._services, self._phase = services, Phase.SERVING
 
     def stopping(self) -> None:
@@ -157,5 +159,6 @@ class BrokerMetrics:
             await services.slices.run(gather_broker(services, meters, measurements))
             await services.slices.run(gather_topics(services, limits, measurements))
             await gather_groups(services, limits, measurements)
+            await services.slices.run(gather_clients(services, measurements))
             self._gathered = self._clock.monotonic(), measurements
             return measurements

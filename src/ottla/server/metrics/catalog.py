@@ -213,6 +213,15 @@ MEMORY_BY_OWNER: Final = gauge(
     "ottla_memory_bytes", "bytes", "Memory by its owner; that of idempotent producers is estimated.", "owner"
 )
 PARKED_FETCHES: Final = gauge("ottla_parked_fetches", "requests", "Fetches that wait for records.")
+CLIENT_SERIES: Final = gauge(
+    "ottla_client_series", "series", "Series of clients' own metrics, which are served as `ottla_client_...` (KIP-714)."
+)
+CLIENT_LEFT_OUT: Final = counter(
+    "ottla_client_metrics_left_out_total",
+    "clients, series or pushes",
+    "What clients have pushed beyond the limits, or in another format.",
+    "what",
+)
 LEFT_OUT: Final = gauge(
     "ottla_metrics_left_out",
     "topics or groups",

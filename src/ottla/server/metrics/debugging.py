@@ -6,6 +6,7 @@ import sys
 import threading
 import traceback
 from datetime import UTC, datetime
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 MOST_TASKS: Final = 200
 MOST_CLIENTS: Final = 50
 MOST_TOPICS: Final = 100
+MOST_GAUGES: Final = 100
 FRAMES: Final = 6
 
 
@@ -63,6 +65,7 @@ def debug_page(services: "Services", meters: "Meters") -> dict[str, Any]:
             }
             for (client_id, address), counts in busiest[:MOST_CLIENTS]
         ],
+        "client_metrics": _client_metrics(services),
         "tasks": {
             "count": len(tasks),
             "stacks": [
@@ -71,6 +74,22 @@ def debug_page(services: "Services", meters: "Meters") -> dict[str, Any]:
             ],
         },
     }
+
+
+def _client_metrics(services: "Services") -> list[dict[str, Any]]:
+    """What the clients that have pushed last have sent of themselves (KIP-714)."""
+    series, now = services.telemetry.series, services.clock.monotonic()
+    return [
+        {
+            "client_id": each.client_id,
+            "software": each.software,
+            "address": each.address,
+            "seconds_ago": round(now - each.at_s, 3),
+            "series": each.series,
+            "gauges": dict(islice(each.values.items(), MOST_GAUGES)),
+        }
+        for each in (() if series is None else series.figures(now)[:MOST_CLIENTS])
+    ]
 
 
 def _throughput(counts: "Throughput") -> dict[str, int]:

@@ -230,6 +230,20 @@ def _follower_lag(partition: "Partition", to: "Measurements") -> None:
             to.add(catalog.FOLLOWER_LAG, end - follower.end_offset, topic, str(number), str(replica))
 
 
+def gather_clients(services: "Services", to: "Measurements") -> "Steps[None]":
+    """What clients have pushed of themselves (KIP-714)."""
+    series = services.telemetry.series
+    if series is None:
+        return
+    to.add(catalog.CLIENT_SERIES, len(series))
+    for what, count in series.left_out.items():
+        to.add(catalog.CLIENT_LEFT_OUT, count, what)
+    yield
+    for measured in series.measured(services.clock.monotonic()):
+        to.of(measured.family).samples.extend(measured.samples)
+        yield
+
+
 def gather_topics(services: "Services", limits: Limits, to: "Measurements") -> "Steps[frozenset[str]]":
     """The series of topics, internal ones too; returns the topics that have them."""
     throughput = services.replicas.throughput

@@ -6,7 +6,7 @@ from struct import pack
 
 import pytest
 
-from ottla.cli.telemetry.otlp import MalformedTelemetry, Metric, decode_metrics
+from ottla.metrics.otlp import MalformedTelemetry, Metric, decode_metrics
 
 
 def varint(value: int) -> bytes:

@@ -8,6 +8,7 @@ input's length: every step consumes bytes, and messages are nested to a fixed de
 """
 
 from collections.abc import Iterator
+from itertools import islice
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -36,17 +37,19 @@ class Metric(NamedTuple):
     attributes: dict[str, str]
 
 
-def decode_metrics(data: bytes) -> list[Metric]:
-    """Every data point of a push, in its order. Raises `MalformedTelemetry`."""
-    found: list[Metric] = []
+def decode_metrics(data: bytes, most: int | None = None) -> list[Metric]:
+    """Every data point of a push, or the first `most`, in its order. Raises `MalformedTelemetry`."""
     try:
-        for resource in _messages(memoryview(data), 1):
-            for scope in _messages(resource, 2):
-                for metric in _messages(scope, 2):
-                    found += _points(metric)
+        return list(islice(_all_points(memoryview(data)), most))
     except (ValueError, IndexError) as error:
         raise MalformedTelemetry(f"these are no metrics in OpenTelemetry's format: {error}") from error
-    return found
+
+
+def _all_points(data: memoryview) -> Iterator[Metric]:
+    for resource in _messages(data, 1):
+        for scope in _messages(resource, 2):
+            for metric in _messages(scope, 2):
+                yield from _points(metric)
 
 
 def _points(metric: memoryview) -> Iterator[Metric]:
