@@ -42,7 +42,7 @@ async def show(
     now_s: "Callable[[], float]",
 ) -> None:
     """Decode the unpacked metrics of a push in a thread, for `metrics.listeners`, if there is time for that. What
-    cannot be decoded is left out, and kept for those who ask for it as it is."""
+    cannot be decoded is left out; `ottla telemetry show` has it all the same."""
     series = telemetry.series
     if series is None:
         return
