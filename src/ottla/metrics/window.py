@@ -14,7 +14,7 @@ SHORTEST_S: Final = 1.0
 
 class _Period(NamedTuple):
     began_s: float
-    count: int
+    values: int
     total: float
     largest: float
 
@@ -45,7 +45,7 @@ class Window:
     def mean(self, now_s: float) -> float:
         """The mean of the values; 0 without any."""
         periods = self._periods(now_s)
-        count = sum(each.count for each in periods)
+        count = sum(each.values for each in periods)
         return sum(each.total for each in periods) / count if count else 0.0
 
     def largest(self, now_s: float) -> float:
@@ -60,4 +60,4 @@ class Window:
         return sum(each.total for each in periods) / max(now_s - periods[0].began_s, SHORTEST_S)
 
     def _periods(self, now_s: float) -> list[_Period]:
-        return [each for each in (self._before, self._now) if each.count and now_s - each.began_s < 2 * PERIOD_S]
+        return [each for each in (self._before, self._now) if each.values and now_s - each.began_s < 2 * PERIOD_S]
