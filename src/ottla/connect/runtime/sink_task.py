@@ -190,8 +190,6 @@ class SinkTask(Task):
             lifeline.check(self._consumer)
             self._left.clear()
             batch, seen = self._decoded(messages, chain)
-            if seen:
-                self.figures.read(sum(message.error() is None for message in messages))
             if batch:
                 size = min(most, self._write_timed(batch))
             for place, offset in seen.items():
@@ -206,6 +204,7 @@ class SinkTask(Task):
         batch: list[SinkRecord] = []
         seen: dict[TopicPartition, int] = {}
         origin: TopicPartition | None = None
+        others = 0
         decode = chain.decode
         for message in messages:
             error = message.error()
@@ -215,6 +214,7 @@ class SinkTask(Task):
                 if self._target_keeps and error is None and offset < self._next.get(origin, 0):
                     raise _made_again(origin, self._next[origin], offset)
             if error is not None:
+                others += 1
                 if error.code() == KafkaError._PARTITION_EOF:  # beyond control records, which are no lag
                     seen[origin] = offset
                 else:
@@ -229,6 +229,8 @@ class SinkTask(Task):
             if record is not None:
                 batch.append(record)
             seen[origin] = offset + 1
+        if messages:
+            self.figures.read(len(messages) - others)
         return batch, seen
 
     def _origin(self, topic: str, partition: int) -> TopicPartition:
