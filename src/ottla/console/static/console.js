@@ -50,7 +50,9 @@ document.addEventListener("visibilitychange", () => {
 begin();
 document.querySelectorAll("[data-search]").forEach((each) => follow(each, each.dataset.search, true));
 
-const goto = { o: "/", t: "/topics", g: "/groups" };
+const goto = Object.fromEntries(
+  [...document.querySelectorAll("nav [data-key]")].map((link) => [link.dataset.key, link.getAttribute("href")]),
+);
 let awaited = false;
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea")) return;

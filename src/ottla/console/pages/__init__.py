@@ -1,0 +1,1 @@
+"""The pages of the console, one module for each group of them; `Pages` is what they share."""

@@ -1,0 +1,191 @@
+"""What all pages share: templates, live parts, queries, failures.
+
+A module of pages has a class derived from `Pages`, with its routes and its entries of the navigation, and is listed in
+`ottla.console.app`. A page that is live has an element with `data-live`: the script asks its address as server-sent
+events, and replaces the element whenever the server has something new.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, ClassVar, Final, NamedTuple
+from urllib.parse import quote, urlencode
+
+from confluent_kafka import KafkaException
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response, StreamingResponse
+from starlette.routing import BaseRoute
+
+from ottla import __version__
+from ottla.client.errors import ClientError
+from ottla.console.cluster import ClusterView
+from ottla.console.values import human_bytes
+
+HERE: Final = Path(__file__).parents[1]
+LIVE_S: Final = 2.0
+MOST_VIEWERS: Final = 200
+
+
+class Entry(NamedTuple):
+    """An entry of the navigation. The keys `g` and `key` lead there."""
+
+    address: str
+    text: str
+    key: str
+
+
+class Shell:
+    """What the pages of one console have in common: the cluster, the templates, the number of live viewers."""
+
+    def __init__(self, view: ClusterView) -> None:
+        self.view = view
+        self.viewers = 0
+        self.templates = Environment(
+            loader=FileSystemLoader(HERE / "templates"),
+            autoescape=select_autoescape(default=True),
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self.templates.filters |= {
+            "bytes": lambda size: "" if size is None else human_bytes(size),
+            "number": lambda number: "" if number is None else f"{number:,}",
+            "time": _time,
+            "segment": lambda name: quote(name, safe=""),
+        }
+        self.templates.globals |= {"bootstrap": view.bootstrap, "version": __version__, "navigation": ()}
+
+    def render(self, template: str, **values: Any) -> str:
+        """The text of a template; values are escaped."""
+        return self.templates.get_template(template).render(**values)
+
+    def page(self, request: Request, template: str, status: int = 200, **values: Any) -> Response:
+        """A page that does not change by itself."""
+        return HTMLResponse(self.render(template, **_common(request), **values), status)
+
+    async def failure(self, request: Request, error: Exception) -> Response:
+        """A page that is not there, or a request that makes no sense."""
+        assert isinstance(error, HTTPException)
+        return self.page(request, "failure.html", error.status_code, reason=error.detail)
+
+    async def no_answer(self, request: Request, error: Exception) -> Response:
+        """The cluster does not answer."""
+        return self.page(request, "failure.html", 502, reason=str(error))
+
+
+class Pages(ABC):
+    """A group of pages; one method for each."""
+
+    NAVIGATION: ClassVar[Sequence[Entry]] = ()
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+
+    @abstractmethod
+    def routes(self) -> Sequence[BaseRoute]:
+        """The addresses of the pages."""
+
+    def view(self, request: Request) -> ClusterView:
+        """The cluster as the sender of the request may see it."""
+        return self._shell.view
+
+    def render(self, template: str, **values: Any) -> str:
+        """The text of a template that needs no request."""
+        return self._shell.render(template, **values)
+
+    def page(self, request: Request, template: str, **values: Any) -> Response:
+        """A page that does not change by itself."""
+        return self._shell.page(request, template, **values)
+
+    async def live_page(
+        self, request: Request, template: str, fragment: Callable[[], Any], every_s: float = LIVE_S, **values: Any
+    ) -> Response:
+        """A page around a fragment; or the fragment again and again, for a viewer that asks for events.
+
+        `fragment` returns the values of `parts/<template>`, which `template` includes.
+        """
+        if "text/event-stream" not in request.headers.get("accept", ""):
+            return self.page(request, template, **values, **await fragment())
+        if self._shell.viewers >= MOST_VIEWERS:
+            raise HTTPException(503, f"{MOST_VIEWERS} pages are being watched: close some of them")
+
+        async def render() -> str:
+            return self.render(f"parts/{template}", **_common(request), **values, **await fragment())
+
+        return stream(self._events(render, every_s))
+
+    async def _events(self, render: Callable[[], Any], every_s: float) -> AsyncIterator[str]:
+        shown = ""
+        self._shell.viewers += 1
+        try:
+            while True:
+                try:
+                    html = await render()
+                except (ClientError, KafkaException, TimeoutError):
+                    html = self.render("parts/no_answer.html")
+                if html != shown:
+                    shown = html
+                    yield event("part", html)
+                else:
+                    yield ": still the same\n\n"
+                await asyncio.sleep(every_s)
+        finally:
+            self._shell.viewers -= 1
+
+
+def stream(events: AsyncIterator[str]) -> Response:
+    """An answer of server-sent events."""
+    return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+
+
+def event(name: str, data: str) -> str:
+    """A server-sent event."""
+    lines = "".join(f"data: {line}\n" for line in data.splitlines() or [""])
+    return f"event: {name}\n{lines}\n"
+
+
+def query_of(request: Request) -> dict[str, str]:
+    """The query of an address, without what is empty."""
+    return {key: value for key, value in request.query_params.items() if value}
+
+
+def number_of(query: Mapping[str, str], name: str, default: int = 0) -> int:
+    """A number of a query, 0 at least. Raises HTTPException."""
+    try:
+        return max(int(query.get(name, default)), 0)
+    except ValueError:
+        raise HTTPException(400, f"{name} is a number, not {query[name]!r}.") from None
+
+
+def time_of(text: str) -> int:
+    """Milliseconds since the Unix epoch of a time in ISO 8601; UTC without a zone. Raises HTTPException."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise HTTPException(400, f"{text!r} is no time, as 2026-01-01T00:00:00Z is.") from None
+    return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def neighbours(request: Request, number: int, last: int) -> dict[str, str | None]:
+    """The addresses of the neighbouring pages of a list, for `parts/pages.html`."""
+
+    def address(page: int) -> str | None:
+        return f"{request.url.path}?{urlencode({**query_of(request), 'page': page})}" if 0 <= page <= last else None
+
+    return {"before": address(number - 1), "after": address(number + 1)}
+
+
+def _common(request: Request) -> dict[str, Any]:
+    """What every page needs of the request."""
+    return {"request": request, "query": query_of(request)}
+
+
+def _time(timestamp_ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds")[:-6] + "Z"
+    except (ValueError, OverflowError, OSError):
+        return f"{timestamp_ms} ms"

@@ -1,0 +1,46 @@
+"""Groups: the list, and a page for each with lag, members and rebalances."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from ottla.console.cluster import GroupPage
+from ottla.console.pages.base import Entry, Pages, neighbours, number_of, query_of
+
+
+class GroupPages(Pages):
+    """Groups of every kind, to look at."""
+
+    NAVIGATION: ClassVar[Sequence[Entry]] = (Entry("/groups", "Groups", "g"),)
+
+    def routes(self) -> Sequence[BaseRoute]:
+        """The addresses of the pages."""
+        return [Route("/groups", self.groups), Route("/groups/{group:path}", self.group)]
+
+    async def groups(self, request: Request) -> Response:
+        """The list of groups."""
+        query = query_of(request)
+        view = self.view(request)
+
+        async def fragment() -> dict[str, Any]:
+            page = await view.groups_page(query.get("q", ""), number_of(query, "page"))
+            return {"page": page, "pages": neighbours(request, page.number, page.last)}
+
+        return await self.live_page(request, "groups.html", fragment)
+
+    async def group(self, request: Request) -> Response:
+        """A group: lag, members, and why it rebalanced."""
+        name = request.path_params["group"]
+        view = self.view(request)
+
+        async def fragment() -> dict[str, Any]:
+            group: GroupPage | None = await view.group(name)
+            if group is None:
+                raise HTTPException(404, f"There is no group {name!r}.")
+            return {"group": group, "lag": sum(each.lag or 0 for each in group.lags)}
+
+        return await self.live_page(request, "group.html", fragment)
