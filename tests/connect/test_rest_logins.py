@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import Producer
 from cryptography.x509 import load_der_x509_certificate
 
+from ottla import impatience
 from ottla.cli.app import run
 from ottla.connect.errors import ConfigError
 from ottla.connect.rest import app, server
@@ -74,7 +75,7 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
         "rest.oauthbearer.expected.audience": "connect",
     }
     with ExitStack() as running, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(server, "_FIRST_REQUEST_S", 2.0)
+        patch.setattr(impatience, "FIRST_REQUEST_S", 2.0)
         patch.setattr(server, "CHECK_INTERVAL_S", 0.1)
         broker = running.enter_context(Broker())
         workers = []

@@ -14,21 +14,22 @@ from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
 from ottla.client.errors import ClientError
-from ottla.console.cluster import ClusterView
+from ottla.console.access.access import Access
 from ottla.console.guard import Guard
 from ottla.console.pages.base import HERE, Pages, Shell
 from ottla.console.pages.groups import GroupPages
+from ottla.console.pages.login import LoginPages
 from ottla.console.pages.overview import OverviewPages
 from ottla.console.pages.records import RecordPages
 from ottla.console.pages.topics import TopicPages
 
-PAGES: Final[tuple[type[Pages], ...]] = (OverviewPages, RecordPages, TopicPages, GroupPages)
+PAGES: Final[tuple[type[Pages], ...]] = (OverviewPages, RecordPages, TopicPages, GroupPages, LoginPages)
 """In the order in which their routes are tried, and in which the navigation has them."""
 
 
-def application(view: ClusterView) -> Starlette:
-    """The console of one cluster."""
-    shell = Shell(view)
+def application(access: Access) -> Starlette:
+    """The console of one cluster. `access` is closed by its maker."""
+    shell = Shell(access)
     shell.templates.globals["navigation"] = tuple(chain.from_iterable(each.NAVIGATION for each in PAGES))
     routes = list(chain.from_iterable(each(shell).routes() for each in PAGES))
     failures: Mapping[Any, Any] = {
@@ -40,5 +41,5 @@ def application(view: ClusterView) -> Starlette:
     app = Starlette(
         routes=[*routes, Mount("/static", StaticFiles(directory=HERE / "static"))], exception_handlers=dict(failures)
     )
-    app.add_middleware(Guard)
+    app.add_middleware(Guard, access=access)
     return app

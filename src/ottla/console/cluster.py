@@ -125,6 +125,10 @@ class ClusterView:
         """Hang up."""
         self._admin.close()
 
+    def forget(self) -> None:
+        """Ask anew: something was changed."""
+        self._shared.forget()
+
     async def _ask(self, future: "Future[T]") -> T:
         async with asyncio.timeout(TIMEOUT_S + 5):
             return await asyncio.wrap_future(future)

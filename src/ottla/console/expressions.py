@@ -36,7 +36,8 @@ class Row(NamedTuple):
     """Milliseconds since the Unix epoch."""
     offset: int
     partition: int
-    size: int
+    size: int | None
+    """Bytes of key and value; None where some of them are masked."""
 
 
 Evaluate = Callable[[Row], Any]

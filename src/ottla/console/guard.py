@@ -1,13 +1,18 @@
-"""What every request has to pass, and the headers that every answer carries."""
+"""What every request has to pass before a page sees it, and the headers that every answer carries."""
 
-import ipaddress
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlencode
 
-from starlette.responses import PlainTextResponse
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse, RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-LOCAL_NAMES: Final = frozenset(("localhost", ""))
+from ottla.console.access.access import Access
+from ottla.console.access.audit import AuditProblem, Sender
+from ottla.console.access.origins import is_known_host, is_own_form, loads_from_elsewhere
+
+LOGIN: Final = "/login"
+STATIC: Final = "/static/"
 HEADERS: Final = (
     (
         b"content-security-policy",
@@ -15,48 +20,65 @@ HEADERS: Final = (
         b"form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     ),
     (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
+    (b"referrer-policy", b"same-origin"),  # with less, browsers would send no origin with the console's own forms
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
+NOT_KEPT: Final = (b"cache-control", b"no-store")
+"""Pages of users that have logged in: a browser shows them no longer after the logout."""
 
 
 class Guard:
-    """Answers reading alone, at local names alone, and puts the security headers on every answer."""
+    """Answers at known names alone, takes forms of the console's own pages alone, and knows the viewer."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
+        self._access = access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        more = HEADERS
+        if self._access.settings.asks_login and not scope["path"].startswith(STATIC):
+            more = (*HEADERS, NOT_KEPT)
 
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), *HEADERS]
+                replaced = {name for name, _ in more}
+                message["headers"] = [*(each for each in message.get("headers", ()) if each[0] not in replaced), *more]
             await send(message)
 
-        app = self._app
-        headers = dict(scope["headers"])
-        host = headers.get(b"host", b"").decode("latin-1")
-        if scope["method"] not in ("GET", "HEAD"):
-            app = PlainTextResponse("The console only reads.\n", 405)
-        elif not _is_local_name(host):
-            app = PlainTextResponse("The console listens on this machine: open it as 127.0.0.1 or localhost.\n", 403)
-        elif headers.get(b"sec-fetch-site") == b"cross-site" and headers.get(b"sec-fetch-mode") != b"navigate":
-            app = PlainTextResponse("Pages of other sites may lead here, and load nothing from here.\n", 403)
-        await app(scope, receive, send_guarded)
+        answer = await self._refusal(scope, Headers(scope=scope))
+        await (answer or self._app)(scope, receive, send_guarded)
+
+    async def _refusal(self, scope: Scope, headers: Headers) -> ASGIApp | None:
+        """The answer instead of the page's; None: the page is asked, with the viewer as `request.state.viewer`."""
+        settings = self._access.settings
+        if not is_known_host(headers.get("host", ""), settings.names, is_loopback=settings.is_loopback):
+            return PlainTextResponse(
+                "The console is not known by this name: open it as 127.0.0.1 or localhost, or give --public-url.\n", 403
+            )
+        if scope["method"] not in ("GET", "HEAD", "POST"):
+            return PlainTextResponse("The console takes GET and POST.\n", 405)
+        if loads_from_elsewhere(headers):
+            return PlainTextResponse("Pages of other sites may lead here, and load nothing from here.\n", 403)
+        viewer = scope.setdefault("state", {})["viewer"] = self._access.viewer(headers)
+        if scope["method"] == "POST" and not is_own_form(headers, settings.scheme):
+            sender = Sender(None if viewer is None else viewer.principal, scope["client"][0] if scope["client"] else "")
+            try:
+                await settings.trail.refused(sender, f"POST {scope['path']}", "not sent by a page of the console")
+            except AuditProblem as problem:
+                return PlainTextResponse(f"{problem}\n", 503)
+            return PlainTextResponse("The console takes forms of its own pages alone.\n", 403)
+        if viewer is None and scope["path"] != LOGIN and not scope["path"].startswith(STATIC):
+            return _ask_login(scope, headers)
+        return None
 
 
-def _is_local_name(host: str) -> bool:
-    try:
-        name = urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return False
-    if name in LOCAL_NAMES:
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
+def _ask_login(scope: Scope, headers: Headers) -> ASGIApp:
+    if scope["method"] == "POST" or "text/event-stream" in headers.get("accept", ""):
+        return PlainTextResponse("Log in again: the session is over.\n", 401)
+    query = scope["query_string"].decode("latin-1")
+    address = quote(scope["path"]) + (f"?{query}" if query else "")
+    return RedirectResponse(f"{LOGIN}?{urlencode({'next': address})}" if address != "/" else LOGIN, 303)

@@ -14,10 +14,12 @@ from typing import Any, Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from ottla.console.access.masks import MASKED, Masks, shown
 from ottla.console.expressions import Row, Test
-from ottla.console.values import Shown, read_any, show
+from ottla.console.values import SHOWN_CHARACTERS, WHOLE_CHARACTERS, Shown, read_any, show
 
 MOST_RECORDS: Final = 500
+NO_MASKS: Final = Masks()
 WINDOW: Final = 20_000
 """Offsets of a partition that are looked at together, backward from its end."""
 LONGEST_S: Final = 120.0
@@ -60,6 +62,8 @@ class Search(NamedTuple):
     test: Test | None = None
     whole: bool = False
     """Show keys and values whole."""
+    masks: Masks = NO_MASKS
+    """What the viewer may not see: replaced before a filter or a page gets the record."""
 
 
 def search(properties: Mapping[str, Any], wanted: Search, stop: threading.Event) -> Iterator[Progress]:
@@ -169,19 +173,8 @@ class _Scan:
         key, value = _bytes(message.key()), _bytes(message.value())
         kind, timestamp = message.timestamp()
         at = timestamp if kind else 0
-        if wanted.test is not None:
-            headers = {name: _text(each) for name, each in _headers(message)}
-            row = Row(
-                read_any(key),
-                read_any(value),
-                headers,
-                at,
-                message.offset() or 0,
-                message.partition() or 0,
-                len(key or b"") + len(value or b""),
-            )
-            if not wanted.test(row):
-                return
+        if wanted.test is not None and not wanted.test(self._row(message, at, key, value)):
+            return
         place = at, message.partition() or 0, message.offset() or 0
         if wanted.newest and self._is_enough():
             if place <= self._found[0][:3]:
@@ -192,10 +185,36 @@ class _Scan:
         elif not self._is_enough():
             self._found.append(self._shown(message, place, key, value))
 
+    def _row(self, message: Message, at: int, key: bytes | None, value: bytes | None) -> Row:
+        """What a filter sees: nothing of what is masked, nor its size."""
+        masks = self._wanted.masks
+        headers = masks.headers({name: _text(each) for name, each in _headers(message)})
+        size = None if masks else len(key or b"") + len(value or b"")
+        return Row(
+            masks.applied("key", read_any(key)),
+            masks.applied("value", read_any(value)),
+            headers,
+            at,
+            message.offset() or 0,
+            message.partition() or 0,
+            size,
+        )
+
     def _shown(self, message: Message, place: tuple[int, int, int], key: bytes | None, value: bytes | None) -> Found:
-        most = {"most": 200_000} if self._wanted.whole else {}
-        headers = tuple((name, show(each)) for name, each in _headers(message))
-        return Found(*place, show(key, **most), show(value, **most), headers)
+        headers = tuple(
+            (name, shown(MASKED, 0, pretty=False) if self._wanted.masks.hides_header(name) else show(each))
+            for name, each in _headers(message)
+        )
+        return Found(*place, self._part("key", key), self._part("value", value), headers)
+
+    def _part(self, part: str, data: bytes | None) -> Shown:
+        most = WHOLE_CHARACTERS if self._wanted.whole else SHOWN_CHARACTERS
+        if data is None or not self._wanted.masks.hides(part):
+            return show(data, most)
+        found = read_any(data)
+        return shown(
+            self._wanted.masks.applied(part, MASKED if found is None else found), most, pretty=self._wanted.whole
+        )
 
     def _progress(self, *, complete: bool = False, problem: str = "") -> Progress:
         records = sorted(self._found, reverse=True) if self._wanted.newest else list(self._found)

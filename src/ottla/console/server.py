@@ -1,30 +1,38 @@
-"""Runs the console at an address of this machine."""
+"""Runs the console at an address."""
 
 import asyncio
 import ipaddress
 import signal
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, NamedTuple
 
 import uvicorn
 
+from ottla.console.access.access import Access, Settings
 from ottla.console.app import application
-from ottla.console.cluster import ClusterView
+from ottla.impatience import ImpatientProtocol
+
+MOST_CONNECTIONS: Final = 500
 
 
-class NotLoopback(ValueError):
-    """The address could be reached from elsewhere, and the console has no login."""
+class Exposed(ValueError):
+    """The address could be reached from elsewhere, without the protection that this takes."""
+
+
+class Encryption(NamedTuple):
+    """Files in PEM: the certificates, and their key."""
+
+    certificate: Path
+    key: Path
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """A socket at a loopback address. Raises NotLoopback, OSError."""
+    """A socket at an address. Raises OSError."""
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    if not ipaddress.ip_address(str(address[0])).is_loopback:
-        raise NotLoopback(
-            f"the console has no login, so it listens on this machine only, not at {host}: "
-            f"reach it from elsewhere through `ssh -L {port}:127.0.0.1:{port}`"
-        )
     opened = socket.socket(family, socket.SOCK_STREAM)
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -36,30 +44,69 @@ def listening(host: str, port: int) -> socket.socket:
     return opened
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address. Raises OSError."""
+    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return all(ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback for *_, address in found)
+
+
+def check_exposure(host: str, port: int, *, has_login: bool, is_encrypted: bool, allows_plain_http: bool) -> None:
+    """Raises Exposed for an address beyond this machine without a login, or without TLS that was not waived.
+
+    Raises OSError if there is no such host.
+    """
+    if is_loopback(host):
+        return
+    tunnel = f"reach a console on this machine through `ssh -L {port}:127.0.0.1:{port}`"
+    if not has_login:
+        raise Exposed(
+            f"without a login the console listens on this machine only, not at {host}: add --login, or {tunnel}"
+        )
+    if not is_encrypted and not allows_plain_http:
+        raise Exposed(
+            f"at {host} passwords would be sent in plain text: give --tls-certificate and --tls-key, add "
+            f"--allow-plain-http on a network that you trust, or {tunnel}"
+        )
+
+
 def run(
-    bootstrap: str, properties: Mapping[str, str], bound: socket.socket, ready: Callable[[str], None] = lambda url: None
+    settings: Settings,
+    bound: socket.socket,
+    ready: Callable[[str], None] = lambda url: None,
+    encryption: Encryption | None = None,
 ) -> None:
     """Serve until a signal; `ready` gets the address."""
-    asyncio.run(_run(bootstrap, properties, bound, ready))
+    asyncio.run(_run(settings, bound, ready, encryption))
 
 
 async def _run(
-    bootstrap: str, properties: Mapping[str, str], bound: socket.socket, ready: Callable[[str], None]
+    settings: Settings, bound: socket.socket, ready: Callable[[str], None], encryption: Encryption | None
 ) -> None:
-    view = ClusterView(bootstrap, properties)
+    host, port = bound.getsockname()[:2]
+    access = Access(replace(settings, port=port))
     config = uvicorn.Config(
-        application(view), log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1
+        application(access),
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        http=ImpatientProtocol,
+        limit_concurrency=MOST_CONNECTIONS,
+        timeout_graceful_shutdown=1,
+        server_header=False,
+        # the address that a proxy names is believed where there is one, and from this machine alone
+        proxy_headers=settings.has_proxy,
+        ssl_certfile=None if encryption is None else encryption.certificate,
+        ssl_keyfile=None if encryption is None else encryption.key,
     )
     server = _Server(config)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, server.stop)
-    host, port = bound.getsockname()[:2]
-    ready(f"http://{f'[{host}]' if ':' in host else host}:{port}/")
+    ready(f"{'http' if encryption is None else 'https'}://{f'[{host}]' if ':' in host else host}:{port}/")
     try:
         await server.serve([bound])
     finally:
-        view.close()
+        access.close()
 
 
 class _Server(uvicorn.Server):

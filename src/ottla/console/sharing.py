@@ -34,3 +34,7 @@ class Shared:
         except Exception:
             self._answers.pop(key, None)
             raise
+
+    def forget(self) -> None:
+        """Ask anew from now on. Who waits for an answer still gets it."""
+        self._answers.clear()

@@ -114,14 +114,14 @@ class Connection:
             raise click.BadParameter(f"{file}: {problem}") from None
         self.properties = overridden(read, self.properties)
 
-    def reach(self) -> None:
+    def reach(self, *, logs_in: bool = True) -> None:
         """Connect once to a bootstrap server, and log in there, so that a wrong address or password is reported soon.
 
         Raises CommandFailed.
         """
         if self._reached:
             return
-        log_in = self._log_in()
+        log_in = self._log_in() if logs_in else None
         servers = str(self.properties.get("bootstrap.servers", self.bootstrap))
         try:
             addresses = parse_addresses(servers)

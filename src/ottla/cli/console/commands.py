@@ -1,4 +1,9 @@
-"""`ottla console`: a web page that shows a cluster."""
+"""`ottla console`: web pages that show a cluster, and change what their users may change."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 import click
 
@@ -7,26 +12,138 @@ from ottla.cli.terminal.exits import CommandFailed
 from ottla.cli.terminal.output import note
 from ottla.errors import sentence
 
+if TYPE_CHECKING:
+    from ottla.console.access.access import Settings
+
+_FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
+_CREDENTIALS: Final = ("sasl.", "ssl.key", "ssl.certificate", "ssl.keystore")
+
 
 @click.command()
-@click.option("--host", default="127.0.0.1", help="The address to listen at, of this machine. [default: 127.0.0.1]")
+@click.option("--host", default="127.0.0.1", help="The address to listen at. [default: 127.0.0.1]")
 @click.option(
     "--port", type=click.IntRange(0, 65535), metavar="PORT", default=8080, help="0 takes a free one. [default: 8080]"
 )
+@click.option("--read-only", is_flag=True, help="Change nothing.")
+@click.option(
+    "--allow-changes",
+    is_flag=True,
+    help="Allow changes also where they are not by default: when others than this machine reach the console, or when "
+    "it lends its own user to everybody who opens it.",
+)
+@click.option("--login", is_flag=True, help="Ask for a name and password of the brokers (SASL).")
+@click.option(
+    "--role",
+    "roles",
+    metavar="NAME=ROLE",
+    multiple=True,
+    help="What a user may do: viewer, editor, admin or none. * is everybody else. [default: *=viewer]",
+)
+@click.option("--roles", "roles_file", metavar="FILE", type=_FILE, help="A file of lines NAME=ROLE.")
+@click.option(
+    "--mask",
+    "masks",
+    metavar="FIELD,...",
+    multiple=True,
+    help="Fields that only administrators see, such as value.card or headers.token.",
+)
+@click.option("--audit-log", metavar="FILE", help="Where logins and actions are noted. [default: standard error]")
+@click.option("--tls-certificate", metavar="FILE", type=_FILE, help="Serve HTTPS with this certificate (PEM).")
+@click.option("--tls-key", metavar="FILE", type=_FILE, help="Its private key (PEM).")
+@click.option("--allow-plain-http", is_flag=True, help="Send passwords over the network without TLS.")
+@click.option(
+    "--public-url", metavar="URL", help="Where browsers reach the console, such as through a proxy on this machine."
+)
 @connection_options
-def command(connection: Connection, host: str, port: int) -> int:
+def command(
+    connection: Connection,
+    host: str,
+    port: int,
+    tls_certificate: Path | None,
+    tls_key: Path | None,
+    allow_plain_http: bool,
+    **given: Any,
+) -> int:
     """Serve a console for the browser: what is healthy, topics, records and groups, as they change.
 
-    It works with any Kafka cluster, only reads, and listens on this machine only.
+    It works with any Kafka cluster. By default it listens on this machine only; elsewhere it asks for a login and TLS,
+    and only reads.
     """
     from ottla.console import server
+    from ottla.console.access.masks import MaskProblem
+    from ottla.console.access.roles import RoleProblem
 
-    connection.reach()
+    if (tls_certificate is None) != (tls_key is None):
+        raise click.UsageError("--tls-certificate and --tls-key go together")
+    encryption = None
+    if tls_certificate is not None and tls_key is not None:
+        encryption = server.Encryption(tls_certificate, tls_key)
     try:
+        server.check_exposure(
+            host,
+            port,
+            has_login=given["login"],
+            is_encrypted=encryption is not None,
+            allows_plain_http=allow_plain_http,
+        )
+        settings = _settings(connection, host, given, is_encrypted=encryption is not None)
+        connection.reach(logs_in=not settings.asks_login)
         bound = server.listening(host, port)
-    except (server.NotLoopback, OSError) as problem:
+    except (RoleProblem, MaskProblem) as problem:
+        raise click.UsageError(str(problem)) from None
+    except (server.Exposed, OSError) as problem:
         raise CommandFailed(sentence(problem)) from None
+    server.run(settings, bound, lambda url: note(f"The console is at {url} (Ctrl-C ends it)."), encryption)
+    return 0
+
+
+def _settings(connection: Connection, host: str, given: Mapping[str, Any], *, is_encrypted: bool) -> "Settings":
+    """What the options ask for. Raises RoleProblem, MaskProblem, OSError, click.UsageError."""
+    from ottla.console.access.access import Settings
+    from ottla.console.access.audit import file_trail, stderr_trail
+    from ottla.console.access.logins import properties_problem
+    from ottla.console.access.masks import parse_masks
+    from ottla.console.access.roles import parse_roles
+    from ottla.console.server import is_loopback
+
     properties = dict(connection.properties)
     bootstrap = properties.pop("bootstrap.servers", connection.bootstrap)
-    server.run(bootstrap, properties, bound, lambda url: note(f"The console is at {url} (Ctrl-C ends it)."))
-    return 0
+    asks_login = given["login"]
+    if asks_login and (problem := properties_problem(properties)) is not None:
+        raise click.UsageError(f"--login: {problem}")
+    roles = [*given["roles"], *(given["roles_file"].read_text("utf-8").splitlines() if given["roles_file"] else ())]
+    if roles and not asks_login:
+        raise click.UsageError("roles belong to names, so that they need --login")
+    if given["read_only"] and given["allow_changes"]:
+        raise click.UsageError("--read-only and --allow-changes exclude each other")
+    names, scheme = _public(given["public_url"])
+    if given["public_url"] is not None and not asks_login:
+        raise click.UsageError("--public-url leads others here, so that it needs --login")
+    local = is_loopback(host) and given["public_url"] is None
+    lends = not asks_login and any(name.startswith(_CREDENTIALS) for name in properties)
+    return Settings(
+        bootstrap,
+        properties,
+        asks_login=asks_login,
+        changes=not given["read_only"] and (given["allow_changes"] or (local and not lends)),
+        roles=parse_roles(roles),
+        masks=parse_masks(given["masks"]),
+        names=frozenset((*names, host.lower())),
+        scheme=scheme or ("https" if is_encrypted else "http"),
+        is_loopback=local,
+        has_proxy=given["public_url"] is not None,
+        trail=stderr_trail() if given["audit_log"] is None else file_trail(given["audit_log"]),
+    )
+
+
+def _public(url: str | None) -> tuple[list[str], str]:
+    """The host and scheme of `--public-url`. Raises click.UsageError."""
+    if url is None:
+        return [], ""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        parts = urlsplit("")
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/"):
+        raise click.UsageError(f"--public-url is https://HOST or https://HOST:PORT, not {url!r}")
+    return [parts.hostname], parts.scheme

@@ -23,11 +23,11 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ottla.config.sasl import TokenSettings
-from ottla.connect.rest.attempts import FailedLogins
 from ottla.connect.rest.guard import Refusal, Refuse
 from ottla.connect.rest.passwords import DECOY, is_hash, is_right
 from ottla.connect.rest.users import Users
 from ottla.security.bearer_tokens import accept_signed, key_id
+from ottla.security.failed_logins import FailedLogins
 from ottla.security.provider_keys import ProviderKeys
 from ottla.security.sasl import AuthenticationRefused
 

@@ -9,10 +9,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
-import h11
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ottla.config.sasl import TokenSettings, checked_url
 from ottla.connect.errors import ConfigError
@@ -28,16 +26,13 @@ from ottla.connect.runtime.secrets import Secrets
 from ottla.connect.runtime.worker import Worker
 from ottla.connect.runtime.worker_settings import WorkerSettings, worker_settings
 from ottla.errors import InvalidConfig, sentence
+from ottla.impatience import ImpatientProtocol
 from ottla.security.bearer_tokens import need_jwt
 from ottla.tasks import supervised
 
 log = logging.getLogger(__name__)
 
 _START_S: Final = 30.0
-_FIRST_REQUEST_S: Final = 20.0
-"""After which a connection is closed that has not sent the head of a request that it began, or of its first one."""
-_BODY_S: Final = 60.0
-"""Likewise for a body."""
 _MOST_CONNECTIONS: Final = 500
 _KEYS: Final = "rest.oauthbearer.jwks.endpoint.url"
 _METHODS: Final = ("GET", "POST", "HEAD")
@@ -100,7 +95,7 @@ class Server:
         )
         config = uvicorn.Config(
             app,
-            http=_Protocol,
+            http=ImpatientProtocol,
             ws="none",
             log_config=None,
             access_log=False,
@@ -168,51 +163,6 @@ class Server:
             self._logins.close()
         self._lines.remove()
         self._metrics.close()
-
-
-class _Protocol(H11Protocol):
-    """Closes connections whose requests do not come to their end: uvicorn lets them be, and the first ones would keep
-    out all others. It does close those that are silent between two requests."""
-
-    _waits: asyncio.TimerHandle | None = None
-    _awaited: str | None = None
-    """The part of a request that is on its way."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn's
-        super().connection_made(transport)
-        self._await("head")
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        self._look()
-
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        self._look()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._await(None)
-        super().connection_lost(exc)
-
-    def _look(self) -> None:
-        if self.transport.is_closing():
-            return
-        state = self.conn.their_state
-        if state is h11.SEND_BODY:
-            self._await("body")
-        elif state is not h11.IDLE:
-            self._await(None)
-        elif self._awaited != "head":
-            self._await("head" if self.conn.trailing_data[0] else None)
-
-    def _await(self, part: str | None) -> None:
-        if part == self._awaited:
-            return
-        if self._waits is not None:
-            self._waits.cancel()
-        self._awaited = part
-        seconds = _BODY_S if part == "body" else _FIRST_REQUEST_S
-        self._waits = None if part is None else self.loop.call_later(seconds, self.transport.abort)
 
 
 def logins(known: WorkerSettings) -> Logins | None:

@@ -22,12 +22,16 @@ from starlette.routing import BaseRoute
 
 from ottla import __version__
 from ottla.client.errors import ClientError
+from ottla.console.access.access import Access
+from ottla.console.access.viewer import Viewer
 from ottla.console.cluster import ClusterView
 from ottla.console.values import human_bytes
 
 HERE: Final = Path(__file__).parents[1]
 LIVE_S: Final = 2.0
 MOST_VIEWERS: Final = 200
+NOTICE: Final = "notice"
+"""In the address of a page that an action has led to: the key of a sentence about its outcome."""
 
 
 class Entry(NamedTuple):
@@ -39,10 +43,10 @@ class Entry(NamedTuple):
 
 
 class Shell:
-    """What the pages of one console have in common: the cluster, the templates, the number of live viewers."""
+    """What the pages of one console have in common: who may see what, the templates, the number of live viewers."""
 
-    def __init__(self, view: ClusterView) -> None:
-        self.view = view
+    def __init__(self, access: Access) -> None:
+        self.access = access
         self.viewers = 0
         self.templates = Environment(
             loader=FileSystemLoader(HERE / "templates"),
@@ -57,7 +61,11 @@ class Shell:
             "time": _time,
             "segment": lambda name: quote(name, safe=""),
         }
-        self.templates.globals |= {"bootstrap": view.bootstrap, "version": __version__, "navigation": ()}
+        self.templates.globals |= {
+            "bootstrap": access.settings.bootstrap,
+            "version": __version__,
+            "navigation": (),
+        }
 
     def render(self, template: str, **values: Any) -> str:
         """The text of a template; values are escaped."""
@@ -89,9 +97,13 @@ class Pages(ABC):
     def routes(self) -> Sequence[BaseRoute]:
         """The addresses of the pages."""
 
+    def viewer(self, request: Request) -> Viewer:
+        """Who has sent the request."""
+        return viewer_of(request)
+
     def view(self, request: Request) -> ClusterView:
         """The cluster as the sender of the request may see it."""
-        return self._shell.view
+        return viewer_of(request).view
 
     def render(self, template: str, **values: Any) -> str:
         """The text of a template that needs no request."""
@@ -116,13 +128,13 @@ class Pages(ABC):
         async def render() -> str:
             return self.render(f"parts/{template}", **_common(request), **values, **await fragment())
 
-        return stream(self._events(render, every_s))
+        return stream(self._events(render, every_s, viewer_of(request)))
 
-    async def _events(self, render: Callable[[], Any], every_s: float) -> AsyncIterator[str]:
+    async def _events(self, render: Callable[[], Any], every_s: float, viewer: Viewer) -> AsyncIterator[str]:
         shown = ""
         self._shell.viewers += 1
         try:
-            while True:
+            while self._shell.access.is_on(viewer):
                 try:
                     html = await render()
                 except (ClientError, KafkaException, TimeoutError):
@@ -135,6 +147,13 @@ class Pages(ABC):
                 await asyncio.sleep(every_s)
         finally:
             self._shell.viewers -= 1
+
+
+def viewer_of(request: Request) -> Viewer:
+    """Who has sent the request; the guard lets no page see one of nobody, but the login."""
+    viewer: Viewer | None = request.state.viewer
+    assert viewer is not None
+    return viewer
 
 
 def stream(events: AsyncIterator[str]) -> Response:
@@ -150,7 +169,7 @@ def event(name: str, data: str) -> str:
 
 def query_of(request: Request) -> dict[str, str]:
     """The query of an address, without what is empty."""
-    return {key: value for key, value in request.query_params.items() if value}
+    return {key: value for key, value in request.query_params.items() if value and key != NOTICE}
 
 
 def number_of(query: Mapping[str, str], name: str, default: int = 0) -> int:
@@ -181,7 +200,10 @@ def neighbours(request: Request, number: int, last: int) -> dict[str, str | None
 
 def _common(request: Request) -> dict[str, Any]:
     """What every page needs of the request."""
-    return {"request": request, "query": query_of(request)}
+    viewer: Viewer | None = request.state.viewer
+    key = request.query_params.get(NOTICE, "")
+    notice = viewer.take_notice(key) if viewer is not None and key else None
+    return {"request": request, "query": query_of(request), "viewer": viewer, "notice": notice}
 
 
 def _time(timestamp_ms: int) -> str:

@@ -62,7 +62,7 @@ class RecordPages(Pages):
         """The records that a query finds, as events, with the progress of the search."""
         view = self.view(request)
         wanted = await _wanted(view, request.path_params["topic"], query_of(request))
-        return stream(self._found(view, wanted))
+        return stream(self._found(view, wanted._replace(masks=self.viewer(request).masks)))
 
     async def record(self, request: Request) -> Response:
         """One record, whole."""
@@ -73,6 +73,7 @@ class RecordPages(Pages):
         if partition not in held or not (held[partition].first or 0) <= offset < (held[partition].end or 0):
             raise missing
         wanted = Search(topic, {partition: (offset, offset + 1)}, newest=False, most=1, whole=True)
+        wanted = wanted._replace(masks=self.viewer(request).masks)
         records = []
         problem = ""
         async for progress in self._reports(view, wanted):

@@ -15,10 +15,10 @@ from tests.support.identity_provider import IdentityProvider
 from ottla.config.sasl import TokenSettings
 from ottla.connect.errors import ConfigError
 from ottla.connect.rest import passwords
-from ottla.connect.rest.attempts import MOST_KEPT, PER_ADDRESS, PER_USER, REFILL_S, FailedLogins, network
 from ottla.connect.rest.authentication import Caller, Logins
 from ottla.connect.rest.guard import Refusal
 from ottla.connect.rest.users import LOOK_AGAIN_S, Users, jaas_users_file
+from ottla.security.failed_logins import MOST_KEPT, PER_ADDRESS, PER_USER, REFILL_S, FailedLogins, network
 
 HASHED = passwords.hashed("correct horse")
 

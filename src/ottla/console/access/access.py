@@ -1,0 +1,110 @@
+"""Who is behind a request: the settings of a console put together with its sessions."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http.cookies import CookieError, SimpleCookie
+from typing import Final
+
+from ottla.console.access.audit import AuditTrail, stderr_trail
+from ottla.console.access.logins import Check, Connect, Logins, takes
+from ottla.console.access.masks import Masks
+from ottla.console.access.roles import Role, Roles
+from ottla.console.access.sessions import Session, Sessions
+from ottla.console.access.viewer import Viewer
+from ottla.console.cluster import ClusterView
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a console is asked for."""
+
+    bootstrap: str
+    properties: Mapping[str, str]
+    """Security and time-outs, as librdkafka names them."""
+    asks_login: bool = False
+    changes: bool = False
+    """Whether anything can be changed."""
+    roles: Roles = field(default_factory=Roles)
+    masks: Masks = field(default_factory=Masks)
+    names: frozenset[str] = frozenset()
+    """Hosts by which browsers reach the console, beside this machine's own."""
+    scheme: str = "http"
+    """By which browsers reach it."""
+    is_loopback: bool = True
+    has_proxy: bool = False
+    """Whether a proxy on this machine is between browsers and the console."""
+    port: int = 8080
+    trail: AuditTrail = field(default_factory=stderr_trail)
+
+
+class Access:
+    """Finds the viewer of a request. On one event loop; `close` it."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        now: Callable[[], float] = time.monotonic,
+        connect: Connect = ClusterView,
+        check: Check = takes,
+    ) -> None:
+        """`now`: seconds of a monotonic clock. `connect` and `check` reach the brokers."""
+        self.settings: Final = settings
+        self.sessions: Final = Sessions(now, self._ended)
+        self.logins: Logins | None = None
+        self._everybody: Viewer | None = None
+        if settings.asks_login:
+            self.logins = Logins(
+                settings.bootstrap,
+                settings.properties,
+                self.sessions,
+                now,
+                settings.roles,
+                settings.masks,
+                changes=settings.changes,
+                connect=connect,
+                check=check,
+            )
+        else:
+            # without names there are no administrators to show masked fields to
+            view = connect(settings.bootstrap, settings.properties)
+            self._everybody = Viewer(view, None, Role.ADMIN, settings.masks, settings.changes)
+
+    def _ended(self, session: Session) -> None:
+        if self.logins is not None:
+            self.logins.ended(session)
+
+    @property
+    def cookie(self) -> str:
+        """The name of the cookie. Cookies of all ports of a host are one; `__Host-` makes browsers ask for TLS."""
+        prefix = "__Host-" if self.settings.scheme == "https" else ""
+        return f"{prefix}ottla-console-{self.settings.port}"
+
+    def viewer(self, headers: Mapping[str, str]) -> Viewer | None:
+        """Who sends a request; None: nobody that has logged in. Events of an open page do not keep a session alive."""
+        if self._everybody is not None:
+            return self._everybody
+        is_used = "text/event-stream" not in headers.get("accept", "")
+        session = self.sessions.find(_cookie(headers.get("cookie", ""), self.cookie), is_used=is_used)
+        if session is None:
+            return None
+        viewer: Viewer = session.holder[0]
+        return viewer
+
+    def is_on(self, viewer: Viewer) -> bool:
+        """Whether what a viewer watches may go on."""
+        return viewer.session is None or self.sessions.is_on(viewer.session)
+
+    def close(self) -> None:
+        """Hang up."""
+        self.sessions.end_all()
+        if self._everybody is not None:
+            self._everybody.view.close()
+
+
+def _cookie(header: str, name: str) -> str:
+    try:
+        found = SimpleCookie(header).get(name)
+    except CookieError:
+        return ""
+    return "" if found is None else found.value

@@ -1,0 +1,55 @@
+"""Whether a request comes from the console's own pages: against other sites, forged forms and rebound names. PURE.
+
+A browser marks requests with where they come from (`Origin`, `Sec-Fetch-Site`), and no page can change these marks.
+"""
+
+import ipaddress
+from collections.abc import Collection, Mapping
+from typing import Final
+from urllib.parse import urlsplit
+
+LOCAL_NAMES: Final = frozenset(("localhost", ""))
+
+
+def is_known_host(host: str, names: Collection[str], *, is_loopback: bool) -> bool:
+    """Whether the `Host` of a request is one of the console's: another one is a name that leads here, of a page that
+    means harm (DNS rebinding). Numeric addresses cannot be rebound, and count where it listens beyond loopback.
+
+    `names`: further hosts, in lower case, without ports.
+    """
+    try:
+        name = (urlsplit(f"//{host}").hostname or "").lower()
+    except ValueError:
+        return False
+    if name in LOCAL_NAMES or name in names:
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback or not is_loopback
+    except ValueError:
+        return False
+
+
+def loads_from_elsewhere(headers: Mapping[str, str]) -> bool:
+    """Whether a page of another site loads something from here, rather than leads here."""
+    return headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-mode") != "navigate"
+
+
+def is_own_form(headers: Mapping[str, str], scheme: str) -> bool:
+    """Whether a form was sent by a page of the console. A request without any mark was sent by no browser, and by no
+    form of ours.
+
+    `headers` have lower-case names; `scheme` is the one that browsers use to reach the console.
+    """
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    if site is None and origin is None:
+        return False
+    return (site is None or site == "same-origin") and (
+        origin is None or origin.lower() == f"{scheme}://{headers.get('host', '').lower()}"
+    )
+
+
+def local_path(text: str) -> str:
+    """An address within the console to go on to; the first page for anything that leads elsewhere."""
+    if not text.startswith("/") or text.startswith(("//", "/\\")) or any(each < " " for each in text):
+        return "/"
+    return text
