@@ -4,8 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -16,6 +14,7 @@ from axe_playwright_python.sync_playwright import Axe
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from playwright.sync_api import Browser, Page, expect, sync_playwright
+from tests.support.console_process import Console
 from tests.support.ottla_process import OttlaProcess
 from tests.support.requirements import require
 from tools.docs.markdown import ROOT
@@ -24,40 +23,6 @@ SCRIPT = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 
 GROUP = f"kitchen {SCRIPT}/../?a=1#b"
 RECORDS = 300
 BEGAN_MS = 1_700_000_000_000
-
-
-class Console:
-    """`ottla console` as a child process."""
-
-    def __init__(self, bootstrap: str) -> None:
-        ottla = Path(sys.executable).with_name("ottla")
-        self._process = subprocess.Popen(
-            [ottla, "console", "--port", "0", "--bootstrap", bootstrap], stderr=subprocess.PIPE, text=True
-        )
-        assert self._process.stderr is not None
-        line = self._process.stderr.readline()
-        assert "http://" in line, line + self._process.stderr.read()
-        self.url = line.split()[4].rstrip("/")
-
-    def close(self) -> None:
-        self._process.terminate()
-        assert self._process.stderr is not None
-        rest = self._process.stderr.read()
-        self._process.stderr.close()
-        assert (self._process.wait(20), rest) == (0, "")
-
-    def body(self, path: str) -> bytes:
-        with urllib.request.urlopen(self.url + path, timeout=20) as answer:
-            found: bytes = answer.read()
-        return found
-
-    def status(self, path: str, method: str = "GET", **headers: str) -> int:
-        request = urllib.request.Request(self.url + path, method=method, headers=headers)
-        try:
-            with urllib.request.urlopen(request, timeout=20) as answer:
-                return int(answer.status)
-        except urllib.error.HTTPError as error:
-            return error.code
 
 
 @pytest.fixture(scope="module")

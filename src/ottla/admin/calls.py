@@ -126,6 +126,7 @@ class Calls:
     describe_streams_group = Call(streams_groups.describe_streams_group)
     list_group_offsets = Call(groups.list_group_offsets)
     delete_group_offsets = Call(groups.delete_group_offsets)
+    remove_group_member = Call(groups.remove_group_member)
     describe_group_history = Call(groups.describe_group_history)
     delete_groups = Call(groups.delete_groups)
 

@@ -2,8 +2,9 @@
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from concurrent.futures import Future
+from contextlib import asynccontextmanager
 from typing import Any, Final, NamedTuple, TypeVar
 
 from confluent_kafka import ConsumerGroupState, IsolationLevel, TopicPartition
@@ -128,6 +129,21 @@ class ClusterView:
     def forget(self) -> None:
         """Ask anew: something was changed."""
         self._shared.forget()
+
+    @property
+    def library(self) -> AdminClient:
+        """The client library's administration, whose futures `wait` awaits."""
+        return self._library
+
+    async def wait(self, future: "Future[T]") -> T:
+        """The result of a request by `library`. Raises KafkaException, TimeoutError."""
+        return await self._ask(future)
+
+    @asynccontextmanager
+    async def admin(self) -> AsyncIterator[AsyncAdmin]:
+        """The administration that the library lacks, for one request at a time."""
+        async with self._admin_lock:
+            yield self._admin
 
     async def _ask(self, future: "Future[T]") -> T:
         async with asyncio.timeout(TIMEOUT_S + 5):

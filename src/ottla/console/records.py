@@ -25,6 +25,8 @@ WINDOW: Final = 20_000
 LONGEST_S: Final = 120.0
 SILENCE_S: Final = 10.0
 BATCH: Final = 2_000
+OF_GROUPS: Final = (KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.COORDINATOR_NOT_AVAILABLE)
+"""librdkafka asks for a group's coordinator although no group is used: users need no right to one."""
 REPORT_EVERY_S: Final = 0.3
 
 
@@ -145,10 +147,10 @@ class _Scan:
                 return
             for message in messages:
                 number = message.partition() or 0
-                if number not in open_:
+                error = message.error()
+                if number not in open_ or (error is not None and error.code() in OF_GROUPS):
                     continue
                 end = window[number][1]
-                error = message.error()
                 if error is not None:
                     if error.code() != KafkaError._PARTITION_EOF:
                         raise KafkaException(error)

@@ -8,8 +8,10 @@ from ottla.admin.errors import NotFound, RequestRefused, refusal
 from ottla.admin.operations.core import GROUP, Ask, Operation, ask_about_group, ask_coordinator, brokers
 from ottla.client.partition import Partition
 from ottla.errors import ErrorCode
+from ottla.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from ottla.protocol.messages.describe_group_history import DescribeGroupHistoryRequest, DescribeGroupHistoryResponse
+from ottla.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from ottla.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from ottla.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -18,7 +20,11 @@ from ottla.protocol.messages.offset_delete import (
     OffsetDeleteResponse,
 )
 from ottla.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponseGroup
+from ottla.protocol.schema import Message
 
+_LEAVES: Final = -1
+"""The epoch with which a member of a consumer group leaves."""
+_REMOVED: Final = "removed by an administrator"
 _OFFSETS_BY_NAME: Final = 9
 """Later versions of OffsetFetch name topics by their ids."""
 _NO_SUCH_OFFSET: Final = (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -74,6 +80,25 @@ def delete_groups(names: Iterable[str]) -> Operation[dict[str, RequestRefused]]:
             kind = NotFound if result.error_code == ErrorCode.GROUP_ID_NOT_FOUND else RequestRefused
             refused[name] = kind(refusal(result.error_code), result.error_code)
     return refused
+
+
+def remove_group_member(name: str, member: str, *, group_type: str) -> Operation[None]:
+    """Have a member leave its group: of type `classic` as its own client would (KIP-345), of `consumer` by the
+    heartbeat that ends a membership (KIP-848). A member that still runs notices, and joins again.
+
+    Raises `NotFound` if the group has no such member, `RequestRefused`, `ClientError`.
+    """
+    request: Message
+    if group_type == "consumer":
+        request = ConsumerGroupHeartbeatRequest(group_id=name, member_id=member, member_epoch=_LEAVES)
+    else:
+        request = LeaveGroupRequest(group_id=name, members=[MemberIdentity(member_id=member, reason=_REMOVED)])
+    answer = yield from ask_coordinator(name, GROUP, request, lambda answered: int(answered.error_code))
+    code = answer.error_code or next((each.error_code for each in getattr(answer, "members", ()) if each.error_code), 0)
+    if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND):
+        raise NotFound(f"group {name!r} has no member {member!r}", code)
+    if code:
+        raise RequestRefused(f"member {member!r} of group {name!r} cannot be removed: {refusal(code)}", code)
 
 
 @dataclass(frozen=True, slots=True)

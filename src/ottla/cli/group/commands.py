@@ -12,7 +12,6 @@ from ottla.cli.brokers.client import Connection, client_log, connection_options,
 from ottla.cli.brokers.failures import explain
 from ottla.cli.group.history import show_history
 from ottla.cli.group.kinds import delete_groups, exit_code, refuse_members
-from ottla.cli.group.moving import records_ahead
 from ottla.cli.group.seeking import Seek, moves_of, report, seek_options
 from ottla.cli.terminal import suggest
 from ottla.cli.terminal.choices import one_of
@@ -30,6 +29,7 @@ from ottla.cli.terminal.output import (
     print_rows,
     yes_option,
 )
+from ottla.client.moving import records_ahead
 from ottla.client.partition import Partition
 from ottla.pipeline.task_names import TaskNames
 

@@ -15,12 +15,13 @@ from ottla.cli.brokers.client import (
     partitions_of,
     present_ranges,
 )
-from ottla.cli.group.moving import Move, Target, describe_moves, move, move_columns, move_rows, parse_selection
+from ottla.cli.group.moving import move_columns, move_rows, parse_selection
 from ottla.cli.terminal import exits
 from ottla.cli.terminal.choices import INSTANT
 from ottla.cli.terminal.exits import CommandFailed
 from ottla.cli.terminal.output import json_option, note, print_json, print_rows
 from ottla.cli.terminal.times import format_instant
+from ottla.client.moving import Move, Target, describe_moves, move
 from ottla.client.partition import Partition
 
 _TARGETS: Final = ("to_earliest", "to_latest", "to_offset", "to_time", "shift_by")

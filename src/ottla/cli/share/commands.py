@@ -8,9 +8,9 @@ from ottla.admin import ShareGroup
 from ottla.cli.app import Verbs
 from ottla.cli.brokers.client import Connection, connection_options, present_ranges
 from ottla.cli.group.kinds import Kind, exit_code, refuse_members
-from ottla.cli.group.moving import records_ahead
 from ottla.cli.group.seeking import Seek, moves_of, report, seek_options
 from ottla.cli.terminal.output import Row, columns_of, json_option, print_described, print_json, print_rows, yes_option
+from ottla.client.moving import records_ahead
 
 KIND: Final = Kind(
     "share",

@@ -11,7 +11,6 @@ from ottla.cli.app import Verbs
 from ottla.cli.brokers.client import Connection, connection_options, present_ranges
 from ottla.cli.group.history import show_history
 from ottla.cli.group.kinds import Kind, exit_code
-from ottla.cli.group.moving import records_ahead
 from ottla.cli.terminal.output import (
     Column,
     Row,
@@ -22,6 +21,7 @@ from ottla.cli.terminal.output import (
     print_json,
     yes_option,
 )
+from ottla.client.moving import records_ahead
 
 KIND: Final = Kind(
     "streams",

@@ -23,6 +23,7 @@ from starlette.routing import Route
 from ottla.client.errors import ClientError
 from ottla.console.access.audit import AuditProblem, Change, Sender
 from ottla.console.access.roles import Role
+from ottla.console.access.viewer import Viewer
 from ottla.console.pages.base import NOTICE, Pages, viewer_of
 
 LARGEST_FORM_BYTES: Final = 64 << 10
@@ -42,20 +43,27 @@ class ActionPages(Pages):
         """The route of a form."""
 
         async def guarded(request: Request) -> Response:
-            viewer = viewer_of(request)
-            if not viewer.may(role):
-                reason = f"takes the role {role.word}" if viewer.changes else "this console only reads"
-                await self._refuse(request, 403, reason)
+            await self.needs_to_act(request, role)
             form = await read_form(request, largest_bytes)
-            if not viewer.knows(form.get(TOKEN, "")):
-                await self._refuse(request, 403, "the form is not one of this session: load the page again")
+            if not viewer_of(request).knows(form.get(TOKEN, "")):
+                await self._refuse(request, "the form is not one of this session: load the page again")
             return await do(request, form)
 
         return Route(path, guarded, methods=["POST"])
 
-    async def _refuse(self, request: Request, status: int, reason: str) -> None:
+    def needs(self, request: Request, role: Role) -> None:
+        """Raise HTTPException if the viewer may not do what the page is a form for."""
+        if not viewer_of(request).may(role):
+            raise HTTPException(403, f"Not for you: {_lacks(viewer_of(request), role)}.")
+
+    async def needs_to_act(self, request: Request, role: Role) -> None:
+        """Raise HTTPException if the viewer may not do it, which the audit log then has."""
+        if not viewer_of(request).may(role):
+            await self._refuse(request, _lacks(viewer_of(request), role))
+
+    async def _refuse(self, request: Request, reason: str) -> None:
         await self.written(self._shell.access.settings.trail.refused(sender(request), _what(request), reason))
-        raise HTTPException(status, f"{_what(request)}: {reason}.")
+        raise HTTPException(403, f"Nothing was done: {reason}.")
 
     async def change(
         self, request: Request, change: Change, run: Callable[[], Awaitable[Any]], sentence: str, then: str
@@ -121,6 +129,10 @@ def sender(request: Request) -> Sender:
     """Who has sent the request, for the audit log."""
     viewer = request.state.viewer
     return Sender(None if viewer is None else viewer.principal, request.client.host if request.client else "")
+
+
+def _lacks(viewer: Viewer, role: Role) -> str:
+    return f"this takes the role {role.word}" if viewer.changes else "this console only reads"
 
 
 def _what(request: Request) -> str:

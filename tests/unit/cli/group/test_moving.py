@@ -2,7 +2,8 @@
 
 import pytest
 
-from ottla.cli.group.moving import Target, describe_moves, move, parse_selection
+from ottla.cli.group.moving import parse_selection
+from ottla.client.moving import Target, describe_moves, move
 from ottla.client.partition import Partition
 
 P0 = Partition("orders", 0)
