@@ -479,18 +479,23 @@ def allow_many_descriptors() -> int | None:
 
 
 def main(
-    properties_file: Path | None, overrides: Mapping[str, str], *, strict: bool = False, allow_insecure: bool = False
+    properties_file: Path | None,
+    overrides: Mapping[str, str],
+    *,
+    strict: bool = False,
+    allow_insecure: bool = False,
+    ready: Callable[[Broker], Callable[[], None]] | None = None,
 ) -> int:
     """Run one broker until SIGTERM, SIGINT or SIGHUP; returns the exit code. Logging is set up by the caller.
 
-    The arguments are those of `load`.
+    The arguments are those of `load`; `ready` is called once the broker serves, and what it returns before it stops.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     descriptors = allow_many_descriptors()
     keep_freed_memory()
     loop = new_event_loop()
     try:
-        return loop.run_until_complete(_serve(properties_file, overrides, strict, allow_insecure, descriptors))
+        return loop.run_until_complete(_serve(properties_file, overrides, strict, allow_insecure, descriptors, ready))
     finally:
         loop.close()
 
@@ -501,6 +506,7 @@ async def _serve(
     strict: bool,
     allow_insecure: bool,
     descriptors: int | None,
+    ready: Callable[[Broker], Callable[[], None]] | None,
 ) -> int:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
@@ -521,6 +527,8 @@ async def _serve(
             log.info("ready: node %d at %s", broker.config.node_id, ", ".join(broker.addresses()))
             if broker.metrics_ports:
                 log.info("metrics and health are at %s", ", ".join(broker.config.metrics_listeners))
+            if ready is not None:
+                stack.callback(ready(broker))
             await stopping.wait()
             log.info("stopping")
         if broker.failure is not None:

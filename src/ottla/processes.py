@@ -93,6 +93,39 @@ class ChildProcess:
             return ""
 
 
+class Companion:
+    """An `ottla` command that runs beside this process, and writes to its terminal; not for longer than this process,
+    even if that is killed: it watches a pipe, which ends with this process (`--while-stdin-open`)."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._command = [*command, "--while-stdin-open"]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it; it is not ready yet."""
+        self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE)
+
+    def stop(self) -> None:
+        """Ask it to end, without waiting for that."""
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+
+    def wait(self, within_s: float = 5.0) -> None:
+        """Wait until it has ended, and kill it if it does not."""
+        if self._process is None:
+            return
+        try:
+            self._process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def console_beside(bootstrap: str, port: int) -> Companion:
+    """`ottla console` for the brokers at `bootstrap`; port 0 takes a free one."""
+    return Companion(ottla_command("console", "--bootstrap", bootstrap, "--port", str(port)))
+
+
 def ottla_command(*arguments: str, overrides: Mapping[str, str] | None = None) -> list[str]:
     """The command line of an `ottla` command in this environment, with an --override for each setting."""
     settings = [part for name, value in (overrides or {}).items() for part in ("--override", f"{name}={value}")]

@@ -1,19 +1,29 @@
 """`ottla serve`: start one broker. Parsed by hand, because importing a parser would show in the start-up time."""
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.cli.terminal import exits, suggest
 
+if TYPE_CHECKING:
+    from ottla.broker import Broker
+    from ottla.processes import Companion
+
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
-FLAGS: Final = ("--strict", "--allow-insecure")
+FLAGS: Final = ("--strict", "--allow-insecure", "--console")
 LOG_FORMATS: Final = ("text", "json")
-OPTIONS: Final = ("--override", "--log-level", "--log-format", *FLAGS, "--help")
+OPTIONS: Final = ("--override", "--log-level", "--log-format", "--console-port", *FLAGS, "--help")
+CONSOLE_PORT: Final = 8080
+_THIS_MACHINE: Final = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Where this machine reaches a listener on all interfaces."""
+CONSOLE_MODULES: Final = ("starlette", "uvicorn", "jinja2", "confluent_kafka", "click")
 
 HELP: Final = """\
 Usage: ottla serve [SERVER.PROPERTIES] [--override KEY=VALUE]... [--log-level LEVEL] [--strict] [--allow-insecure]
+                   [--console] [--console-port PORT]
 
   Start a broker. Settings have the names and values of Apache Kafka's broker settings.
   Without any: node 1, PLAINTEXT://127.0.0.1:9092, data under ./ottla-data.
@@ -26,6 +36,8 @@ Usage: ottla serve [SERVER.PROPERTIES] [--override KEY=VALUE]... [--log-level LE
   --allow-insecure           start although settings ask for protection that Ottla lacks, such as another authorizer;
                              every client that reaches the broker's ports may then do everything in plain text, and send
                              a standalone broker the requests that only brokers send each other
+  --console                  open the console for the browser beside it, for this machine only (see ottla console)
+  --console-port PORT        the same, at another port than 8080; 0 takes a free one
   --help                     this text
 
   SIGTERM and Ctrl-C stop the broker cleanly.
@@ -51,6 +63,8 @@ class ServeArguments:
     log_format: str = "text"
     strict: bool = False
     allow_insecure: bool = False
+    console_port: int | None = None
+    """None: without the console."""
     help_wanted: bool = False
 
 
@@ -63,6 +77,7 @@ def parse_arguments(arguments: list[str]) -> ServeArguments:
     properties_file: Path | None = None
     overrides: dict[str, str] = {}
     log_level, log_format = "info", "text"
+    console_port: int | None = None
     flags: set[str] = set()
     only_files = False
     rest = iter(arguments)
@@ -95,6 +110,10 @@ def parse_arguments(arguments: list[str]) -> ServeArguments:
             if not has_equals or not key.strip():
                 raise UsageProblem(f"--override takes KEY=VALUE, not {value!r}")
             overrides[key.strip()] = setting.strip()
+        elif option == "--console-port":
+            if not value.isdecimal() or int(value) > 65535:
+                raise UsageProblem(f"--console-port is 0 to 65535, not {value!r}")
+            console_port = int(value)
         elif option == "--log-format":
             log_format = value.lower()
             if log_format not in LOG_FORMATS:
@@ -103,8 +122,16 @@ def parse_arguments(arguments: list[str]) -> ServeArguments:
             log_level = value.lower()
             if log_level not in LOG_LEVELS:
                 raise UsageProblem(f"--log-level is one of {', '.join(LOG_LEVELS)}, not {value!r}")
+    if console_port is None and "--console" in flags:
+        console_port = CONSOLE_PORT
     return ServeArguments(
-        properties_file, overrides, log_level, log_format, "--strict" in flags, "--allow-insecure" in flags
+        properties_file,
+        overrides,
+        log_level,
+        log_format,
+        "--strict" in flags,
+        "--allow-insecure" in flags,
+        console_port,
     )
 
 
@@ -122,11 +149,65 @@ def serve(arguments: list[str]) -> int:
         print(f"ottla serve: there is no properties file {wanted.properties_file}", file=sys.stderr)
         return exits.FAILED
 
+    if wanted.console_port is not None and (missing := _missing_module()) is not None:
+        print(f"ottla serve: --console needs {missing}: pip install 'ottla[console]'", file=sys.stderr)
+        return exits.FAILED
+
     from ottla.cli.terminal.log_lines import begin_log
 
     begin_log(wanted.log_level, wanted.log_format)
     from ottla.broker import main as run_broker
 
-    return run_broker(
-        wanted.properties_file, wanted.overrides, strict=wanted.strict, allow_insecure=wanted.allow_insecure
+    console = None if wanted.console_port is None else _Console(wanted.console_port)
+    code = run_broker(
+        wanted.properties_file,
+        wanted.overrides,
+        strict=wanted.strict,
+        allow_insecure=wanted.allow_insecure,
+        ready=None if console is None else console.open,
     )
+    if console is not None:
+        console.wait()
+    return code
+
+
+def _missing_module() -> str | None:
+    from importlib.util import find_spec
+
+    return next((name for name in CONSOLE_MODULES if find_spec(name) is None), None)
+
+
+class _Console:
+    """`ottla console` as a process of its own while a broker serves: what it renders takes no time of the broker."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._companion: Companion | None = None
+
+    def open(self, broker: "Broker") -> Callable[[], None]:
+        """Open it, once the broker serves; returns what closes it. A broker serves also without its console."""
+        import logging
+
+        from ottla.processes import console_beside
+
+        log = logging.getLogger(__name__)
+        plain = next((each for each in broker.config.listeners if each.security_protocol == "PLAINTEXT"), None)
+        if plain is None:
+            log.error(
+                "there is no console: without a listener in plain text it needs properties of a client; run "
+                "`ottla console --login --bootstrap ... --command-config FILE` beside the broker"
+            )
+            return lambda: None
+        host = _THIS_MACHINE.get(plain.host, plain.host)
+        address = f"{f'[{host}]' if ':' in host else host}:{broker.ports[plain.name]}"
+        self._companion = console_beside(address, self._port)
+        try:
+            self._companion.start()
+        except OSError as problem:
+            log.error("there is no console: it cannot be started: %s", problem.strerror)
+        return self._companion.stop
+
+    def wait(self) -> None:
+        """Wait until it has ended."""
+        if self._companion is not None:
+            self._companion.wait()

@@ -2,8 +2,10 @@
 
 import asyncio
 import ipaddress
+import os
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -74,13 +76,19 @@ def run(
     bound: socket.socket,
     ready: Callable[[str], None] = lambda url: None,
     encryption: Encryption | None = None,
+    *,
+    while_stdin_open: bool = False,
 ) -> None:
-    """Serve until a signal; `ready` gets the address."""
-    asyncio.run(_run(settings, bound, ready, encryption))
+    """Serve until a signal, or until standard input ends; `ready` gets the address."""
+    asyncio.run(_run(settings, bound, ready, encryption, while_stdin_open))
 
 
 async def _run(
-    settings: Settings, bound: socket.socket, ready: Callable[[str], None], encryption: Encryption | None
+    settings: Settings,
+    bound: socket.socket,
+    ready: Callable[[str], None],
+    encryption: Encryption | None,
+    while_stdin_open: bool,
 ) -> None:
     host, port = bound.getsockname()[:2]
     access = Access(replace(settings, port=port))
@@ -102,11 +110,19 @@ async def _run(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, server.stop)
+    if while_stdin_open:
+        loop.add_reader(sys.stdin.fileno(), _stop_at_end, loop, server)
     ready(f"{'http' if encryption is None else 'https'}://{f'[{host}]' if ':' in host else host}:{port}/")
     try:
         await server.serve([bound])
     finally:
         access.close()
+
+
+def _stop_at_end(loop: asyncio.AbstractEventLoop, server: "_Server") -> None:
+    if not os.read(sys.stdin.fileno(), 4096):
+        loop.remove_reader(sys.stdin.fileno())
+        server.stop()
 
 
 class _Server(uvicorn.Server):

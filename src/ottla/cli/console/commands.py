@@ -54,6 +54,7 @@ _CREDENTIALS: Final = ("sasl.", "ssl.key", "ssl.certificate", "ssl.keystore")
 @click.option(
     "--public-url", metavar="URL", help="Where browsers reach the console, such as through a proxy on this machine."
 )
+@click.option("--while-stdin-open", is_flag=True, hidden=True)  # ends with the process that has started this one
 @connection_options
 def command(
     connection: Connection,
@@ -62,6 +63,7 @@ def command(
     tls_certificate: Path | None,
     tls_key: Path | None,
     allow_plain_http: bool,
+    while_stdin_open: bool,
     **given: Any,
 ) -> int:
     """Serve a console for the browser: what is healthy, topics, records and groups, as they change.
@@ -93,7 +95,13 @@ def command(
         raise click.UsageError(str(problem)) from None
     except (server.Exposed, OSError) as problem:
         raise CommandFailed(sentence(problem)) from None
-    server.run(settings, bound, lambda url: note(f"The console is at {url} (Ctrl-C ends it)."), encryption)
+    server.run(
+        settings,
+        bound,
+        lambda url: note(f"The console is at {url} (Ctrl-C ends it)."),
+        encryption,
+        while_stdin_open=while_stdin_open,
+    )
     return 0
 
 

