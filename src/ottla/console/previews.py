@@ -1,4 +1,4 @@
-"""What an action will lose or move, computed before it is done, and said in sentences. PURE."""
+"""What an action will lose or move, computed before it is done, in sentences. PURE."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
@@ -9,7 +9,7 @@ from ottla.console.cluster import LagRow, PartitionRow
 from ottla.console.values import human_bytes
 
 NEVER: Final = -1
-"""Of retention: no limit."""
+"""A retention without a limit."""
 
 
 class Trim(NamedTuple):
@@ -20,7 +20,7 @@ class Trim(NamedTuple):
     end: int
     to: int
     size_bytes: int | None
-    """Of all records of the partition."""
+    """The size of all records of the partition."""
 
     @property
     def records(self) -> int:

@@ -1,7 +1,6 @@
 """Runs the console at an address."""
 
 import asyncio
-import ipaddress
 import os
 import signal
 import socket
@@ -17,6 +16,7 @@ import uvicorn
 from ottla.console.access.access import Access, Settings
 from ottla.console.app import application
 from ottla.impatience import ImpatientProtocol
+from ottla.local_names import is_loopback as is_loopback_address
 
 MOST_CONNECTIONS: Final = 500
 
@@ -49,7 +49,7 @@ def listening(host: str, port: int) -> socket.socket:
 def is_loopback(host: str) -> bool:
     """Whether only this machine reaches an address. Raises OSError."""
     found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    return all(ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback for *_, address in found)
+    return all(is_loopback_address(str(address[0])) for *_, address in found)
 
 
 def check_exposure(host: str, port: int, *, has_login: bool, is_encrypted: bool, allows_plain_http: bool) -> None:

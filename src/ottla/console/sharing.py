@@ -36,5 +36,5 @@ class Shared:
             raise
 
     def forget(self) -> None:
-        """Ask anew from now on. Who waits for an answer still gets it."""
+        """Ask anew from now on. Answers that are on their way still reach those that wait."""
         self._answers.clear()

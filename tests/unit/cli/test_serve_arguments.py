@@ -27,6 +27,14 @@ def test_flags_take_no_value() -> None:
     assert parsed == ServeArguments(Path("server.properties"), strict=True, allow_insecure=True)
 
 
+def test_the_console_and_its_port() -> None:
+    assert parse_arguments(["--console"]).console_port == 8080
+    assert parse_arguments(["--console-port", "0"]).console_port == 0
+    assert parse_arguments(["--console", "--console-port=9000"]).console_port == 9000
+    with pytest.raises(UsageProblem, match="0 to 65535"):
+        parse_arguments(["--console-port", "-1"])
+
+
 def test_after_two_dashes_everything_is_a_file() -> None:
     assert parse_arguments(["--", "--odd.properties"]).properties_file == Path("--odd.properties")
 

@@ -29,7 +29,7 @@ _CREDENTIALS: Final = ("sasl.", "ssl.key", "ssl.certificate", "ssl.keystore")
     "--allow-changes",
     is_flag=True,
     help="Allow changes also where they are not by default: when others than this machine reach the console, or when "
-    "it lends its own user to everybody who opens it.",
+    "everybody uses it with the user of its own properties.",
 )
 @click.option("--login", is_flag=True, help="Ask for a name and password of the brokers (SASL).")
 @click.option(
@@ -54,7 +54,7 @@ _CREDENTIALS: Final = ("sasl.", "ssl.key", "ssl.certificate", "ssl.keystore")
 @click.option(
     "--public-url", metavar="URL", help="Where browsers reach the console, such as through a proxy on this machine."
 )
-@click.option("--while-stdin-open", is_flag=True, hidden=True)  # ends with the process that has started this one
+@click.option("--while-stdin-open", is_flag=True, hidden=True, help="End with the process that has started it.")
 @connection_options
 def command(
     connection: Connection,

@@ -1,1 +1,1 @@
-"""Who may see and do what in the console: sessions, roles, masks, origins of requests, the audit log."""
+"""The rights of the console's users: sessions, roles, masks, origins of requests, the audit log."""

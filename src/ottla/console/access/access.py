@@ -1,4 +1,4 @@
-"""Who is behind a request: the settings of a console put together with its sessions."""
+"""The viewer of a request: the settings of a console put together with its sessions."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -81,7 +81,7 @@ class Access:
         return f"{prefix}ottla-console-{self.settings.port}"
 
     def viewer(self, headers: Mapping[str, str]) -> Viewer | None:
-        """Who sends a request; None: nobody that has logged in. Events of an open page do not keep a session alive."""
+        """The sender of a request; None without a login. Events of an open page keep no session alive."""
         if self._everybody is not None:
             return self._everybody
         is_used = "text/event-stream" not in headers.get("accept", "")

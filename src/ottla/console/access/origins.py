@@ -3,12 +3,11 @@
 A browser marks requests with where they come from (`Origin`, `Sec-Fetch-Site`), and no page can change these marks.
 """
 
-import ipaddress
 from collections.abc import Collection, Mapping
-from typing import Final
 from urllib.parse import urlsplit
 
-LOCAL_NAMES: Final = frozenset(("localhost", ""))
+from ottla.local_names import is_local_or_address
+from ottla.local_names import is_loopback as is_loopback_name
 
 
 def is_known_host(host: str, names: Collection[str], *, is_loopback: bool) -> bool:
@@ -21,12 +20,9 @@ def is_known_host(host: str, names: Collection[str], *, is_loopback: bool) -> bo
         name = (urlsplit(f"//{host}").hostname or "").lower()
     except ValueError:
         return False
-    if name in LOCAL_NAMES or name in names:
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback or not is_loopback
-    except ValueError:
-        return False
+    if not name or name in names or is_loopback_name(name):
+        return True  # HTTP/1.0 names no host, and no browser speaks it
+    return not is_loopback and is_local_or_address(host)
 
 
 def loads_from_elsewhere(headers: Mapping[str, str]) -> bool:

@@ -31,7 +31,7 @@ class Role(IntEnum):
 
 
 class Roles:
-    """The role of each user; `*` is everybody else, a viewer unless said otherwise."""
+    """The role of each user; `*` is everybody else, a viewer unless it is given another role."""
 
     def __init__(self, roles: Mapping[str, Role] | None = None) -> None:
         self._roles = {ANYBODY: Role.VIEWER, **(roles or {})}

@@ -1,4 +1,4 @@
-"""Who looks at a page, what it shows them, and what they may do."""
+"""The viewer of a page, with what it shows them and what they may do."""
 
 import secrets
 from collections import OrderedDict

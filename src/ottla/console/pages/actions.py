@@ -126,7 +126,7 @@ def reason_of(error: Exception) -> str:
 
 
 def sender(request: Request) -> Sender:
-    """Who has sent the request, for the audit log."""
+    """The sender of the request, for the audit log."""
     viewer = request.state.viewer
     return Sender(None if viewer is None else viewer.principal, request.client.host if request.client else "")
 

@@ -43,7 +43,7 @@ class Entry(NamedTuple):
 
 
 class Shell:
-    """What the pages of one console have in common: who may see what, the templates, the number of live viewers."""
+    """What the pages of one console have in common: the access to them, the templates, the number of live viewers."""
 
     def __init__(self, access: Access) -> None:
         self.access = access
@@ -98,7 +98,7 @@ class Pages(ABC):
         """The addresses of the pages."""
 
     def viewer(self, request: Request) -> Viewer:
-        """Who has sent the request."""
+        """The sender of the request."""
         return viewer_of(request)
 
     def view(self, request: Request) -> ClusterView:
@@ -150,7 +150,7 @@ class Pages(ABC):
 
 
 def viewer_of(request: Request) -> Viewer:
-    """Who has sent the request; the guard lets no page see one of nobody, but the login."""
+    """The sender of the request; the guard lets no page see one of nobody, but the login."""
     viewer: Viewer | None = request.state.viewer
     assert viewer is not None
     return viewer

@@ -32,7 +32,7 @@ class LoginPages(ActionPages):
         ]
 
     async def form(self, request: Request) -> Response:
-        """The form of the login; whoever is logged in goes on."""
+        """The form of the login; a user that is logged in goes on."""
         following = local_path(request.query_params.get("next", "/"))
         if request.state.viewer is not None:
             return RedirectResponse(following, 303)

@@ -34,7 +34,7 @@ from ottla.console.previews import (
 from ottla.console.values import human_bytes
 
 MOST_PARTITIONS: Final = 10_000
-"""Of one topic made here: a slip of the finger costs brokers no more."""
+"""The limit of a topic made here, so that a slip of the finger costs brokers little."""
 
 
 class TopicActions(ActionPages):
