@@ -97,6 +97,7 @@ async def _run(
         log_config=None,
         access_log=False,
         lifespan="off",
+        ws="none",
         http=ImpatientProtocol,
         limit_concurrency=MOST_CONNECTIONS,
         timeout_graceful_shutdown=1,
