@@ -9,8 +9,10 @@ from typing import Any
 
 import httpx
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from playwright.sync_api import Browser, expect
 from tests.support.console_process import Console
 from tests.support.eventually import eventually
 from tests.support.guarded_broker import ALL, GROUP, allow, client, guarded, rule
@@ -257,3 +259,31 @@ def test_masked_fields_are_neither_shown_nor_found(users: Users, admin: AdminCli
         assert secret not in users.get("bob", f"/topics/{topic}/records/0/3")
         assert secret not in found("bob", "offset >= 0")
     assert "42221" in users.get("admin", f"/topics/{topic}/records/0/1")
+
+
+def test_a_user_logs_in_and_out_with_the_keyboard(users: Users, browser: Browser) -> None:
+    page = browser.new_page(base_url=users.console.url)
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.goto("/topics?q=a")
+    expect(page.get_by_role("heading", name="Log in")).to_be_visible()
+    assert Axe().run(page).violations_count == 0
+    page.get_by_label("Name").fill(SCRIPT)
+    page.keyboard.press("Tab")
+    page.keyboard.type("wrong")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("do not take this name and password")
+    page.get_by_label("Name").fill("alice")
+    page.get_by_label("Password").fill("alice")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/topics?q=a")
+    expect(page.locator("header")).to_contain_text("alice (editor)")
+    (cookie,) = page.context.cookies()
+    assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
+    assert Axe().run(page).violations_count == 0
+    page.get_by_role("button", name="Log out").click()
+    expect(page.get_by_role("heading", name="Log in")).to_be_visible()
+    page.goto("/topics?q=a")
+    expect(page.get_by_role("heading", name="Log in")).to_be_visible()
+    assert (page.evaluate("window.hacked"), problems) == (None, [])
+    page.close()

@@ -13,10 +13,9 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 from tests.support.console_process import Console
 from tests.support.ottla_process import OttlaProcess
-from tests.support.requirements import require
 from tools.docs.markdown import ROOT
 
 SCRIPT = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>"
@@ -57,14 +56,6 @@ def console(broker: OttlaProcess) -> Iterator[Console]:
     started = Console(broker.bootstrap)
     yield started
     started.close()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=require("chromium"), args=["--no-sandbox"])
-        yield started
-        started.close()
 
 
 @pytest.fixture

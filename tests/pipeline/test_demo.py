@@ -50,6 +50,7 @@ def _run_whole(data: Path) -> None:
     assert (data / "job" / "pipelines" / "flights" / "delays.svg").read_text().startswith("<?xml")
     assert "Every figure equals the one computed from the files." in whole.stdout
     assert f"ottla demo --data {data} --replay --dest ORD" in whole.stdout
+    assert "ottla console" in whole.stdout
 
 
 def _start_and_stop(data: Path) -> None:
