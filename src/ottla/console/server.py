@@ -17,8 +17,10 @@ from ottla.console.access.access import Access, Settings
 from ottla.console.app import application
 from ottla.impatience import ImpatientProtocol
 from ottla.local_names import is_loopback as is_loopback_address
+from ottla.tasks import Tasks
 
 MOST_CONNECTIONS: Final = 500
+TIDY_EVERY_S: Final = 30.0
 
 
 class Exposed(ValueError):
@@ -107,6 +109,8 @@ async def _run(
         ssl_certfile=None if encryption is None else encryption.certificate,
         ssl_keyfile=None if encryption is None else encryption.key,
     )
+    tasks = Tasks()
+    tasks.spawn(_tidy(access), "console-tidy")
     server = _Server(config)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -117,7 +121,17 @@ async def _run(
     try:
         await server.serve([bound])
     finally:
+        await tasks.close()
         access.close()
+        await access.settings.trail.close()
+
+
+async def _tidy(access: Access) -> None:
+    """End sessions whose time is over, with their connections and passwords, also if nobody comes back to them."""
+    while True:
+        await asyncio.sleep(TIDY_EVERY_S)
+        access.sessions.expire()
+        await access.settings.trail.flush()
 
 
 def _stop_at_end(loop: asyncio.AbstractEventLoop, server: "_Server") -> None:

@@ -238,6 +238,18 @@ def test_no_login_without_an_audit_log() -> None:
     run(test)
 
 
+def test_repeated_refusals_are_counted_and_floods_are_cut() -> None:
+    async def test(console: Console) -> None:
+        for number in range(300):
+            await console.http.post("/login", headers={"Origin": "http://evil.example"})
+            await console.http.post(f"/topics/{number}/delete", headers={"Origin": "http://evil.example"})
+        assert len(console.lines) < 200
+        await console.access.settings.trail.close()
+
+    console = run(test)
+    assert [each["repeated"] for each in console.lines if "repeated" in each] == [299]
+
+
 def test_masks_are_lifted_for_administrators_alone() -> None:
     async def test(console: Console) -> None:
         await console.log_in("ann")

@@ -5,6 +5,8 @@ Lines go to a file, or else to standard error.
 """
 
 import asyncio
+import contextlib
+import math
 import sys
 import threading
 import time
@@ -23,6 +25,7 @@ from ottla.security.audit_events import (
     AuditLimits,
     line_of,
     suppressed_line,
+    time_text,
 )
 from ottla.server.audit.rotating_file import RotatingFile
 
@@ -117,12 +120,26 @@ class AuditTrail:
             change.detail,
         )
 
+    async def flush(self) -> None:
+        """Write how often events came again. What cannot be written is reported by the next action."""
+        with contextlib.suppress(AuditProblem):
+            await self._append_lines(self._repeated(self._monotonic()))
+
+    async def close(self) -> None:
+        """Write all that is left."""
+        with contextlib.suppress(AuditProblem):
+            await self._append_lines(self._repeated(math.inf))
+
+    def _repeated(self, now_s: float) -> list[bytes]:
+        now_ms = self._now_ms()
+        return [
+            line_of(event, now_ms, NO_BROKER, {"repeated": count, "since": time_text(began_ms)})
+            for event, count, began_ms in self._limits.due(now_s)
+        ]
+
     async def _write(self, event: AuditEvent) -> None:
         now_ms = self._now_ms()
-        lines = [
-            line_of(each, now_ms, NO_BROKER, {"repeated": count})
-            for each, count, _ in self._limits.due(self._monotonic())
-        ]
+        lines = self._repeated(self._monotonic())
         # actions are few, and a user's own: all of them are written. Refusals can come in floods
         if event.kind == CHANGE or self._limits.admits(event, self._monotonic(), now_ms):
             suppressed = self._limits.take_suppressed()
@@ -130,6 +147,9 @@ class AuditTrail:
                 suppressed_line(kind, count, reason, now_ms, NO_BROKER) for (kind, reason), count in suppressed.items()
             ]
             lines.append(line_of(event, now_ms, NO_BROKER))
+        await self._append_lines(lines)
+
+    async def _append_lines(self, lines: list[bytes]) -> None:
         if lines:
             await asyncio.to_thread(self._append_all, b"".join(lines))
 

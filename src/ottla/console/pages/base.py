@@ -139,6 +139,8 @@ class Pages(ABC):
                     html = await render()
                 except (ClientError, KafkaException, TimeoutError):
                     html = self.render("parts/no_answer.html")
+                except HTTPException as gone:  # a topic or group that is deleted while its page is open
+                    html = self.render("parts/gone.html", reason=gone.detail)
                 if html != shown:
                     shown = html
                     yield event("part", html)
