@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
 
 import httpx
 import pytest
@@ -166,7 +167,7 @@ def test_positions_are_moved_members_removed_and_groups_deleted(
     consumer.subscribe([topic])
     assert len(consumer.consume(50, 20)) == 50
     consumer.commit(offsets=[TopicPartition(topic, 0, 30)], asynchronous=False)
-    name = httpx.URL(f"http://x/{'%'.join(['', *(f'{each:02x}' for each in group.encode())])}").raw_path.decode()[1:]
+    name = quote(group, safe="")
     page = users.get("admin", f"/seek-group/{name}", to="earliest")
     assert "30 records would be read again" in page
     assert "1 running member" in page
@@ -177,7 +178,7 @@ def test_positions_are_moved_members_removed_and_groups_deleted(
     member = eventually(lambda: re.search(r'\?member=([^"]+)"', users.get("admin", f"/groups/{name}")))
     removal = users.get("admin", f"/remove-member/{name}?member={member[1]}")
     assert "loses its 1 partition" in removal
-    removed = users.done("admin", f"/remove-member/{name}", member=member[1], confirm=group)
+    removed = users.done("admin", f"/remove-member/{name}", member=unquote(member[1]), confirm=group)
     assert "has been removed" in removed
     assert users.post("admin", f"/remove-member/{name}", member="nobody", confirm=group).status_code == 409
     consumer.close()

@@ -39,7 +39,7 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        more = HEADERS
+        more: tuple[tuple[bytes, bytes], ...] = HEADERS
         if self._access.settings.asks_login and not scope["path"].startswith(STATIC):
             more = (*HEADERS, NOT_KEPT)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from starlette.testclient import TestClient
 from tests.support import stories
@@ -33,8 +33,9 @@ from ottla.admin import (
     Subscription,
     UnsupportedRequest,
 )
+from ottla.console.access.access import Access, Settings
+from ottla.console.access.audit import AuditTrail
 from ottla.console.app import application
-from ottla.console.cluster import ClusterView
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
@@ -311,8 +312,8 @@ def test_the_console_shows_it(process: BrokerProcess) -> None:
     consumer = Consumer({"bootstrap.servers": process.bootstrap, "group.id": "seen", "enable.auto.commit": False})
     consumer.commit(offsets=[TopicPartition("t", 0, 0)], asynchronous=False)
     consumer.close()
-    view = ClusterView(process.bootstrap, {})
-    with TestClient(application(view), base_url="http://127.0.0.1") as client:
+    access = Access(Settings(process.bootstrap, {}))
+    with TestClient(application(access), base_url="http://127.0.0.1") as client:
         assert "Everything is in order" in client.get("/").text
         assert "/topics/t" in client.get("/topics").text
         page = client.get("/topics/t").text
@@ -322,4 +323,39 @@ def test_the_console_shows_it(process: BrokerProcess) -> None:
         assert "seen" in client.get("/groups").text
         assert "Why it rebalanced" in client.get("/groups/seen").text
         assert client.get("/groups/unseen").status_code == 404
-    view.close()
+    access.close()
+
+
+def test_the_console_changes_a_cluster(process: BrokerProcess) -> None:
+    access = Access(Settings(process.bootstrap, {}, changes=True, trail=AuditTrail(lambda lines: None)))
+    with TestClient(application(access), base_url="http://127.0.0.1", headers={"Origin": "http://127.0.0.1"}) as client:
+        token = access.viewer({}).token  # type: ignore[union-attr]
+
+        def done(path: str, **form: str) -> str:
+            answer = client.post(path, data={"csrf": token, **form})
+            assert answer.status_code == 200, answer.text
+            return answer.text.partition('role="status">')[2].partition("<")[0]
+
+        assert done("/create-topic", name="changed", partitions="1") == "Topic changed has been created."
+        assert done("/topics/changed/partitions", count="2") == "changed has 2 partitions now."
+        producer = Producer({"bootstrap.servers": process.bootstrap})
+        for _ in range(10):
+            producer.produce("changed", "x", partition=0)
+        assert producer.flush(20) == 0
+        consumer = Consumer({"bootstrap.servers": process.bootstrap, "group.id": "changing"})
+        consumer.commit(offsets=[TopicPartition("changed", 0, 7)], asynchronous=False)
+        consumer.close()
+        assert "retention.ms of changed is 60000" in done(
+            "/topics/changed/settings", name="retention.ms", value="60000", confirm="changed"
+        )
+        assert "the default again" in done(
+            "/topics/changed/settings", name="retention.ms", default="1", confirm="changed"
+        )
+        assert "7 records would be read again" in client.get("/seek-group/changing?to=earliest").text
+        assert done("/seek-group/changing", offsets="changed:0:2") == "1 position of changing moved."
+        assert "lag goes from 8 to 0" in client.get("/seek-group/changing?to=latest").text
+        assert "4 records" in client.get("/topics/changed/trim?before=offset&offset=4&partition=0").text
+        assert "4 records" in done("/topics/changed/trim", offsets="changed:0:4", confirm="changed")
+        assert "deleted, with 1 position" in done("/delete-group/changing", confirm="changing")
+        assert "deleted, with 6 records" in done("/topics/changed/delete", confirm="changed")
+    access.close()

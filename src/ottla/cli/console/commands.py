@@ -58,6 +58,7 @@ _CREDENTIALS: Final = ("sasl.", "ssl.key", "ssl.certificate", "ssl.keystore")
 @connection_options
 def command(
     connection: Connection,
+    /,
     host: str,
     port: int,
     tls_certificate: Path | None,

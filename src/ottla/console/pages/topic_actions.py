@@ -79,10 +79,10 @@ class TopicActions(ActionPages):
         replicas = _count(form, "replicas", 100)
         settings = _assignments(form.get("settings", ""))
         view = self.view(request)
-        detail = (("partitions", partitions), ("replication_factor", replicas), *settings.items())
+        counts: list[tuple[str, str | int]] = [("partitions", partitions), ("replication_factor", replicas)]
         return await self.change(
             request,
-            Change("CREATE_TOPICS", "TOPIC", name, detail),
+            Change("CREATE_TOPICS", "TOPIC", name, (*counts, *settings.items())),
             lambda: Changes(view).create_topic(name, partitions, replicas, settings),
             f"Topic {name} has been created.",
             _address(name),
