@@ -1,4 +1,4 @@
-"""One browser for all tests of the console."""
+"""A browser for the tests of a file: its library runs an event loop, so that no other tests may come in between."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from playwright.sync_api import Browser, sync_playwright
 from tests.support.requirements import require
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=require("chromium"), args=["--no-sandbox"])

@@ -52,8 +52,8 @@ def broker() -> Iterator[OttlaProcess]:
 
 
 @pytest.fixture(scope="module")
-def console(broker: OttlaProcess) -> Iterator[Console]:
-    started = Console(broker.bootstrap)
+def console(broker: OttlaProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
+    started = Console(broker.bootstrap, "--audit-log", str(tmp_path_factory.mktemp("console") / "audit.log"))
     yield started
     started.close()
 
