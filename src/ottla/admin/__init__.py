@@ -11,16 +11,16 @@ if TYPE_CHECKING:
     from ottla.admin.asynchronous import AsyncAdmin
     from ottla.admin.blocking import Admin
     from ottla.admin.errors import NotFound, RequestRefused
-    from ottla.admin.operations.cluster import Broker, Cluster, PartitionState, Replica
+    from ottla.admin.operations.cluster import Broker, Cluster, LogDirectory, PartitionState, Quorum, Replica
     from ottla.admin.operations.delegation_tokens import DelegationToken
     from ottla.admin.operations.features import Feature
     from ottla.admin.operations.groups import ListedGroup, Move, Rebalance
     from ottla.admin.operations.quotas import EntityQuotas, QuotaEntity, QuotaUse
     from ottla.admin.operations.reassignments import Reassignment
-    from ottla.admin.operations.share_groups import ShareGroup, ShareMember, ShareProgress
+    from ottla.admin.operations.share_groups import Deliveries, ShareGroup, ShareMember, ShareProgress
     from ottla.admin.operations.streams_groups import InternalTopic, StreamsGroup, StreamsMember, Subtopology, TaskSets
     from ottla.admin.operations.telemetry import Subscription, TelemetryClient
-    from ottla.admin.operations.transactions import HangingTransaction, OpenTransaction, Transaction
+    from ottla.admin.operations.transactions import HangingTransaction, HeldBack, OpenTransaction, Transaction
     from ottla.client.addresses import Address
     from ottla.client.errors import AuthenticationFailed, BrokerUnavailable, ClientError, UnsupportedRequest
     from ottla.client.partition import Partition
@@ -35,16 +35,20 @@ __all__ = [
     "ClientError",
     "Cluster",
     "DelegationToken",
+    "Deliveries",
     "EntityQuotas",
     "Feature",
     "HangingTransaction",
+    "HeldBack",
     "InternalTopic",
     "ListedGroup",
+    "LogDirectory",
     "Move",
     "NotFound",
     "OpenTransaction",
     "Partition",
     "PartitionState",
+    "Quorum",
     "QuotaEntity",
     "QuotaUse",
     "Reassignment",
@@ -74,16 +78,20 @@ _MODULES: Final = {
     "ClientError": "ottla.client.errors",
     "Cluster": "ottla.admin.operations.cluster",
     "DelegationToken": "ottla.admin.operations.delegation_tokens",
+    "Deliveries": "ottla.admin.operations.share_groups",
     "EntityQuotas": "ottla.admin.operations.quotas",
     "Feature": "ottla.admin.operations.features",
     "HangingTransaction": "ottla.admin.operations.transactions",
+    "HeldBack": "ottla.admin.operations.transactions",
     "InternalTopic": "ottla.admin.operations.streams_groups",
     "ListedGroup": "ottla.admin.operations.groups",
+    "LogDirectory": "ottla.admin.operations.cluster",
     "Move": "ottla.admin.operations.groups",
     "NotFound": "ottla.admin.errors",
     "OpenTransaction": "ottla.admin.operations.transactions",
     "Partition": "ottla.client.partition",
     "PartitionState": "ottla.admin.operations.cluster",
+    "Quorum": "ottla.admin.operations.cluster",
     "QuotaEntity": "ottla.admin.operations.quotas",
     "QuotaUse": "ottla.admin.operations.quotas",
     "Reassignment": "ottla.admin.operations.reassignments",

@@ -17,21 +17,33 @@ from ottla.client.errors import ClientError
 from ottla.console.access.access import Access
 from ottla.console.guard import Guard
 from ottla.console.pages.base import HERE, Pages, Shell
+from ottla.console.pages.cluster import ClusterPages
+from ottla.console.pages.connectors import ConnectorPages
 from ottla.console.pages.group_actions import GroupActions
 from ottla.console.pages.groups import GroupPages
 from ottla.console.pages.login import LoginPages
 from ottla.console.pages.overview import OverviewPages
+from ottla.console.pages.pipelines import PipelinePages
 from ottla.console.pages.records import RecordPages
+from ottla.console.pages.security import SecurityPages
 from ottla.console.pages.topic_actions import TopicActions
+from ottla.console.pages.topic_settings import TopicSettingPages
 from ottla.console.pages.topics import TopicPages
+from ottla.console.pages.transactions import TransactionPages
 
 PAGES: Final[tuple[type[Pages], ...]] = (
     OverviewPages,
     RecordPages,
     TopicPages,
     TopicActions,
+    TopicSettingPages,
     GroupPages,
     GroupActions,
+    TransactionPages,
+    ConnectorPages,
+    PipelinePages,
+    ClusterPages,
+    SecurityPages,
     LoginPages,
 )
 """In the order in which their routes are tried, and in which the navigation has them."""

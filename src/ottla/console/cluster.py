@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from typing import Any, Final, NamedTuple, TypeVar
@@ -13,15 +13,18 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, Resou
 from ottla.admin import AsyncAdmin, Cluster, NotFound, Partition, Rebalance, UnsupportedRequest
 from ottla.client.errors import ClientError
 from ottla.console.sharing import Shared
+from ottla.console.trends import Trends
 
 T = TypeVar("T")
 
 TIMEOUT_S: Final = 10.0
+LAGS_S: Final = 5.0
 PAGE: Final = 50
 """Rows of a list; offsets and sizes are asked for those of one page only."""
 EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-GROUP_TYPES: Final = ("classic", "consumer", "share", "streams")
+CLASSIC: Final = "classic"
+"""The only type that brokers before Kafka 3.8 have, which name none."""
 
 
 class Topic(NamedTuple):
@@ -119,25 +122,26 @@ class ClusterView:
         self.client_properties: dict[str, Any] = {"bootstrap.servers": bootstrap, **properties}
         self._admin = AsyncAdmin(bootstrap, client_id="ottla-console", timeout_s=TIMEOUT_S, properties=properties)
         self._admin_lock = asyncio.Lock()
-        self._library = AdminClient({**self.client_properties, "client.id": "ottla-console"})
-        self._shared = Shared()
+        self._dear_admin = AsyncAdmin(bootstrap, client_id="ottla-console", timeout_s=TIMEOUT_S, properties=properties)
+        self._dear_lock = asyncio.Lock()
+        self.library = AdminClient({**self.client_properties, "client.id": "ottla-console"})
+        self.shared = Shared()
+        self.trends = Trends()
 
     def close(self) -> None:
         """Hang up."""
+        self.trends.close()
         self._admin.close()
+        self._dear_admin.close()
 
     def forget(self) -> None:
         """Ask anew: something was changed."""
-        self._shared.forget()
-
-    @property
-    def library(self) -> AdminClient:
-        """The client library's administration, whose futures `wait` awaits."""
-        return self._library
+        self.shared.forget()
 
     async def wait(self, future: "Future[T]") -> T:
         """The result of a request by `library`. Raises KafkaException, TimeoutError."""
-        return await self._ask(future)
+        async with asyncio.timeout(TIMEOUT_S + 5):
+            return await asyncio.wrap_future(future)
 
     @asynccontextmanager
     async def admin(self) -> AsyncIterator[AsyncAdmin]:
@@ -145,23 +149,40 @@ class ClusterView:
         async with self._admin_lock:
             yield self._admin
 
-    async def _ask(self, future: "Future[T]") -> T:
-        async with asyncio.timeout(TIMEOUT_S + 5):
-            return await asyncio.wrap_future(future)
+    async def quick(self, call: Callable[[AsyncAdmin], Awaitable[T]]) -> T:
+        """The answer to one of `admin`'s requests. Raises ClientError."""
+        async with self.admin() as admin:
+            return await call(admin)
+
+    async def dear(self, call: Callable[[AsyncAdmin], Awaitable[T]]) -> T:
+        """A question of many requests, over connections of its own, so that no other page waits for it.
+
+        Raises ClientError.
+        """
+        async with self._dear_lock:
+            return await call(self._dear_admin)
 
     # -- topics ------------------------------------------------------------------------------------------------------
 
     async def cluster(self) -> Cluster:
         """Brokers and partitions. Raises ClientError."""
-        return await self._shared.get("cluster", self._describe_cluster)
+        return await self.shared.get("cluster", self._describe_cluster)
+
+    async def cluster_of(self, topics: Iterable[str]) -> Cluster:
+        """Brokers, and the partitions of some topics only. Raises ClientError."""
+        names = tuple(sorted(set(topics)))
+        if not names:
+            return await self.cluster()
+        return await self.shared.get(
+            ("cluster of", names), lambda: self.quick(lambda admin: admin.describe_cluster(names))
+        )
 
     async def _describe_cluster(self) -> Cluster:
-        async with self._admin_lock:
-            return await self._admin.describe_cluster()
+        return await self.quick(lambda admin: admin.describe_cluster())
 
     async def topics(self) -> list[Topic]:
         """All topics, by name."""
-        return await self._shared.get("topics", self._topics)
+        return await self.shared.get("topics", self._topics)
 
     async def _topics(self) -> list[Topic]:
         cluster = await self.cluster()
@@ -180,33 +201,35 @@ class ClusterView:
     async def topics_page(self, query: str, state: str, number: int, *, internal: bool) -> Page:
         """The topics whose name contains the query: all, or those that are `offline` or `behind`."""
         wanted = query.lower()
-        found = [
-            topic
-            for topic in await self.topics()
-            if wanted in topic.name.lower()
-            and (internal or not topic.is_internal or state)
-            and (state != "offline" or topic.offline)
-            and (state != "behind" or topic.behind)
-        ]
-        return _page(found, number)
+
+        async def find() -> list[Topic]:
+            return [
+                topic
+                for topic in await self.topics()
+                if wanted in topic.name.lower()
+                and (internal or not topic.is_internal or state)
+                and (state != "offline" or topic.offline)
+                and (state != "behind" or topic.behind)
+            ]
+
+        return page_of(await self.shared.get(("found topics", wanted, state, internal), find), number)
 
     async def partitions(self, topic: str) -> list[PartitionRow]:
         """The partitions of a topic, with their offsets and sizes; empty if there is none of this name."""
-        return await self._shared.get(("partitions", topic), lambda: self._partitions(topic))
+        return await self.shared.get(("partitions", topic), lambda: self._partitions(topic))
 
     async def _partitions(self, topic: str) -> list[PartitionRow]:
-        cluster = await self.cluster()
-        states = {each: state for each, state in cluster.partitions.items() if each.topic == topic}
+        cluster = await self.cluster_of([topic])
+        states = cluster.partitions
         led = [each for each, state in states.items() if state.leader is not None]
         firsts, ends = await asyncio.gather(self.offsets(led, EARLIEST), self.offsets(led))
         holders: dict[int, list[Partition]] = defaultdict(list)
         for each, state in states.items():
             if state.leader is not None:
                 holders[state.leader].append(each)
-        async with self._admin_lock:
-            held = await self._admin.describe_replicas(cluster, holders)
+        held = await self.quick(lambda admin: admin.describe_replicas(cluster, holders))
         sizes = {each: replica.size_bytes for (_, each), replica in held.items()}
-        return [
+        rows = [
             PartitionRow(
                 each.partition,
                 state.leader,
@@ -218,6 +241,10 @@ class ClusterView:
             )
             for each, state in sorted(states.items())
         ]
+        trend, now = self.trends.of(("topic", topic)), self.trends.now()
+        trend.bytes.add(now, sum(each.size_bytes or 0 for each in rows))
+        trend.add_records(sum((each.end or 0) - (each.first or 0) for each in rows), now)
+        return rows
 
     async def offsets(
         self, partitions: Iterable[Partition], spec: OffsetSpec | None = None, *, committed: bool = False
@@ -227,8 +254,8 @@ class ClusterView:
         if not asked:
             return {}
         isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-        futures = self._library.list_offsets(asked, isolation_level=isolation, request_timeout=TIMEOUT_S)
-        answers = await asyncio.gather(*map(self._ask, futures.values()), return_exceptions=True)
+        futures = self.library.list_offsets(asked, isolation_level=isolation, request_timeout=TIMEOUT_S)
+        answers = await asyncio.gather(*map(self.wait, futures.values()), return_exceptions=True)
         return {
             Partition(each.topic, each.partition): answer.offset
             for each, answer in zip(futures, answers, strict=True)
@@ -237,12 +264,12 @@ class ClusterView:
 
     async def settings(self, topic: str) -> list[Setting]:
         """The settings of a topic, those that differ from their default first."""
-        return await self._shared.get(("settings", topic), lambda: self._settings(topic))
+        return await self.shared.get(("settings", topic), lambda: self._settings(topic))
 
     async def _settings(self, topic: str) -> list[Setting]:
         resource = ConfigResource(ResourceType.TOPIC, topic)
-        (future,) = self._library.describe_configs([resource], request_timeout=TIMEOUT_S).values()
-        entries = await self._ask(future)
+        (future,) = self.library.describe_configs([resource], request_timeout=TIMEOUT_S).values()
+        entries = await self.wait(future)
         found = [
             Setting(name, "(hidden)" if entry.is_sensitive else str(entry.value), not entry.is_default)
             for name, entry in entries.items()
@@ -253,27 +280,35 @@ class ClusterView:
 
     async def groups(self) -> list[Group]:
         """The groups of every kind, by name."""
-        return await self._shared.get("groups", self._groups)
+        return await self.shared.get("groups", self._groups)
 
     async def _groups(self) -> list[Group]:
-        found: list[Group] = []
-        for kind in GROUP_TYPES:
-            try:
-                async with self._admin_lock:
-                    listed = await self._admin.list_groups(kind)
-            except UnsupportedRequest:
-                continue  # brokers that know no types
-            found += [Group(each.group, kind, each.state) for each in listed]
-        return sorted(found)
+        listed = await self.quick(lambda admin: admin.list_groups())
+        return [Group(each.group, each.kind.lower() or CLASSIC, each.state) for each in listed]
 
     async def groups_page(self, query: str, number: int) -> Page:
         """The groups whose name contains the query."""
         wanted = query.lower()
-        return _page([group for group in await self.groups() if wanted in group.name.lower()], number)
+        return page_of([group for group in await self.groups() if wanted in group.name.lower()], number)
+
+    async def group_lags(self, groups: Sequence[Group]) -> dict[str, int]:
+        """The lag of these groups in records, where it is known; share groups have theirs on their own pages."""
+        names = tuple(group.name for group in groups if group.kind != "share")
+        return await self.shared.get(("lags", names), lambda: self._group_lags(names), LAGS_S)
+
+    async def _group_lags(self, names: Sequence[str]) -> dict[str, int]:
+        committed = await self.dear(lambda admin: admin.list_offsets_of_groups(names))
+        read = {partition for offsets in committed.values() for partition in offsets}
+        cluster = await self.cluster_of(each.topic for each in read)
+        ends = await self.dear(lambda admin: admin.list_leader_ends(cluster, read, committed=True))
+        return {
+            name: sum(max(ends[each] - offset, 0) for each, offset in offsets.items() if each in ends)
+            for name, offsets in committed.items()
+        }
 
     async def group(self, name: str) -> GroupPage | None:
         """A group with its members, lag and history; None if there is none of this name."""
-        return await self._shared.get(("group", name), lambda: self._group(name))
+        return await self.shared.get(("group", name), lambda: self._group(name))
 
     async def _group(self, name: str) -> GroupPage | None:
         listed = next((group for group in await self.groups() if group.name == name), None)
@@ -281,16 +316,16 @@ class ClusterView:
             return None
         if listed.kind == "share":
             return await self._share_group(listed)
-        async with self._admin_lock:
-            committed = await self._admin.list_group_offsets(name)
+        committed = await self.quick(lambda admin: admin.list_group_offsets(name))
         members = await self._members(name) if listed.kind != "streams" else []
-        return GroupPage(
-            name, listed.kind, listed.state, members, await self._lags(committed), await self._history(name)
-        )
+        lags = await self._lags(committed)
+        ends = {each.partition: each.end for each in lags if each.end is not None}
+        self.trends.of(("group", name)).add(committed, ends, self.trends.now())
+        return GroupPage(name, listed.kind, listed.state, members, lags, await self._history(name))
 
     async def _members(self, name: str) -> list[Member]:
-        (future,) = self._library.describe_consumer_groups([name], request_timeout=TIMEOUT_S).values()
-        described = await self._ask(future)
+        (future,) = self.library.describe_consumer_groups([name], request_timeout=TIMEOUT_S).values()
+        described = await self.wait(future)
         if described.state == ConsumerGroupState.DEAD:
             return []
         return [
@@ -307,37 +342,35 @@ class ClusterView:
         ]
 
     async def _lags(self, committed: Mapping[Partition, int]) -> list[LagRow]:
-        cluster = await self.cluster()
-        ends = await self.offsets(
-            [each for each in committed if (state := cluster.partitions.get(each)) and state.leader is not None],
-            committed=True,
-        )
+        cluster = await self.cluster_of(each.topic for each in committed)
+        ends = await self.dear(lambda admin: admin.list_leader_ends(cluster, committed, committed=True))
         return [
             LagRow(each, offset, ends.get(each), None if each not in ends else max(ends[each] - offset, 0))
             for each, offset in sorted(committed.items())
         ]
 
     async def _share_group(self, listed: Group) -> GroupPage:
-        async with self._admin_lock:
-            described = await self._admin.describe_share_group(listed.name)
-            progress = await self._admin.list_share_group_offsets(listed.name)
+        described = await self.quick(lambda admin: admin.describe_share_group(listed.name))
+        progress = await self.quick(lambda admin: admin.list_share_group_offsets(listed.name))
         members = [
             Member(each.member, each.client, each.host.removeprefix("/"), each.assigned) for each in described.members
         ]
         lags = [LagRow(each, found.start, None, found.lag) for each, found in sorted(progress.items())]
+        if all(each.lag is not None for each in lags):
+            self.trends.of(("group", listed.name)).add_records(sum(each.lag or 0 for each in lags), self.trends.now())
         return GroupPage(listed.name, "share", described.state, members, lags, await self._history(listed.name))
 
     async def _history(self, name: str) -> list[Rebalance] | None:
         try:
-            async with self._admin_lock:
-                return list(reversed(await self._admin.describe_group_history(name)))
+            return list(reversed(await self.quick(lambda admin: admin.describe_group_history(name))))
         except UnsupportedRequest:
             return None
         except (NotFound, ClientError):
             return []
 
 
-def _page(rows: list[Any], number: int) -> Page:
+def page_of(rows: list[Any], number: int) -> Page:
+    """The page of this number, the last one for a number beyond it."""
     last = max((len(rows) - 1) // PAGE, 0)
     number = min(max(number, 0), last)
     return Page(rows[number * PAGE : (number + 1) * PAGE], number, len(rows))

@@ -3,12 +3,17 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 T = TypeVar("T")
 
 MOST: Final = 500
-"""Answers that are kept; then the oldest ones go."""
+"""Answers that are kept; then the oldest ones go. Those that are too old to be given go with the next question."""
+
+
+class _Answer(NamedTuple):
+    until: float
+    future: asyncio.Future[Any]
 
 
 class Shared:
@@ -16,19 +21,18 @@ class Shared:
 
     def __init__(self, max_age_s: float = 2.0) -> None:
         self._max_age_s = max_age_s
-        self._answers: dict[Any, tuple[float, asyncio.Future[Any]]] = {}
+        self._answers: dict[Any, _Answer] = {}
 
-    async def get(self, key: Any, ask: Callable[[], Awaitable[T]]) -> T:
-        """The answer to `ask`, at most `max_age_s` old. Raises what `ask` raises, which is not kept."""
+    async def get(self, key: Any, ask: Callable[[], Awaitable[T]], max_age_s: float | None = None) -> T:
+        """The answer to `ask`, at most `max_age_s` old, by default that of all. Raises what `ask` raises, which is not
+        kept."""
         now = time.monotonic()
         known = self._answers.get(key)
-        if known is not None and (not known[1].done() or now - known[0] < self._max_age_s):
-            return cast(T, await asyncio.shield(known[1]))
+        if known is not None and (not known.future.done() or now < known.until):
+            return cast(T, await asyncio.shield(known.future))
+        self._drop_old(now)
         future = asyncio.ensure_future(ask())
-        self._answers.pop(key, None)
-        self._answers[key] = now, future
-        while len(self._answers) > MOST:
-            del self._answers[next(iter(self._answers))]
+        self._answers[key] = _Answer(now + (self._max_age_s if max_age_s is None else max_age_s), future)
         try:
             return await asyncio.shield(future)
         except Exception:
@@ -38,3 +42,10 @@ class Shared:
     def forget(self) -> None:
         """Ask anew from now on. Answers that are on their way still reach those that wait."""
         self._answers.clear()
+
+    def _drop_old(self, now: float) -> None:
+        old = [key for key, each in self._answers.items() if each.future.done() and each.until <= now]
+        for key in old:
+            del self._answers[key]
+        while len(self._answers) >= MOST:
+            del self._answers[next(iter(self._answers))]

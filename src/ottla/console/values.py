@@ -83,3 +83,11 @@ def human_bytes(size: float) -> str:
         return f"{size:.0f} B"
     power = min(int(math.log10(size) // 3), 5)
     return f"{size / 1000**power:.1f} {'kMGTP'[power - 1]}B"
+
+
+def human_duration(seconds: float) -> str:
+    """A duration for a person: `4 s`, `3 min`, `2 h`, `5 d`."""
+    for length, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"

@@ -26,8 +26,9 @@ class Lag(NamedTuple):
 
 @dataclass(slots=True)
 class LagHistory:
-    """The ends of partitions over time."""
+    """The ends of partitions over time; at most so many of each."""
 
+    most: int = _SAMPLES
     _times: dict[tuple[str, int], list[float]] = field(default_factory=dict)
     _ends: dict[tuple[str, int], list[int]] = field(default_factory=dict)
 
@@ -44,9 +45,9 @@ class LagHistory:
                 known.clear()
             times.append(now)
             known.append(end)
-            if len(times) > _SAMPLES:  # older ones become rarer, not forgotten
-                del times[1 : _SAMPLES // 2 : 2]
-                del known[1 : _SAMPLES // 2 : 2]
+            if len(times) > self.most:  # older ones become rarer, not forgotten
+                del times[1 : self.most // 2 : 2]
+                del known[1 : self.most // 2 : 2]
 
     def lag(self, position: Mapping[tuple[str, int], int], now: float) -> Lag | None:
         """The lag of a query that has read up to `position`; None while none of its partitions is known."""

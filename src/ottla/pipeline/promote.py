@@ -12,7 +12,7 @@ use. After a crash in between, the first run is as it was, and promoting again d
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,10 @@ from typing import Final
 
 from ottla.pipeline.errors import PipelineError
 from ottla.pipeline.run_store import FAILED, STOPPED, RunDirectory, RunRecord, find_run
+from ottla.pipeline.stopping import stop
+from ottla.waiting import tries
 
+_LOOK_EVERY_S: Final = 0.5
 _NO_TOPIC: Final = "#"
 """The key beside the topics under which the source keeps what else belongs to its offset."""
 
@@ -79,6 +82,64 @@ def check(home: Path, replay_name: str) -> tuple[RunDirectory, RunDirectory]:
                 "works: mend that and start it again"
             )
     return first, replay
+
+
+def take_place(home: Path, replay_name: str, *, within_s: float, even_behind: bool = False) -> Promotion:
+    """Have the replay take the place of its run, however far both are: wait until the replay has caught up, stop both,
+    and promote it. `within_s`, seconds, is how long each wait may take.
+
+    Raises PromotionError for a replay that does not catch up, PipelineError for a run that does not stop.
+    """
+    first, replay = check(home, replay_name)
+    is_running = replay.process_id() is not None
+    if not even_behind:
+        if is_running:
+            # the first goes on until the replay has come to where it is now, so that a refusal stops nothing
+            goal = reached(first)
+            _refuse(_wait(lambda: behind(first, replay, goal), within_s), replay_name, first.name)
+        else:
+            refuse_behind(first, replay)
+    was_running = first.process_id() is not None
+    try:
+        stop(first, within_s=within_s)
+        if is_running:
+            # the first does not move any more: the little that it has read since, the replay reads in a moment
+            if not even_behind:
+                _refuse(_wait(lambda: behind(first, replay), within_s), replay_name, first.name)
+            stop(replay, within_s=within_s)
+        if not even_behind:
+            refuse_behind(first, replay)
+    except PipelineError as problem:
+        if not was_running or first.process_id() is not None:
+            raise
+        raise PromotionError(f"{problem}. {first.name!r} was stopped for this: start it again now") from None
+    return promote(home, replay_name)
+
+
+def refuse_behind(first: RunDirectory, replay: RunDirectory) -> None:
+    """Raise PromotionError for a replay that has not come as far as the run that it would replace."""
+    _refuse(behind(first, replay), replay.name, first.name)
+
+
+def _wait(look: Callable[[], list[Behind]], within_s: float) -> list[Behind]:
+    """Until nothing is behind, or for so long: what is."""
+    found: list[Behind] = []
+    for _ in tries(within_s, every_s=_LOOK_EVERY_S):
+        found = look()
+        if not found:
+            break
+    return found
+
+
+def _refuse(found: list[Behind], replay: str, first: str) -> None:
+    if not found:
+        return
+    worst = max(found, key=lambda each: each.records)
+    missing = f"{worst.records:,} record{'' if worst.records == 1 else 's'}"
+    raise PromotionError(
+        f"{replay!r} has not caught up with {first!r}: flow {worst.flow!r} is {missing} of topic {worst.topic!r} "
+        "behind; run it until it has, or add --even-behind"
+    )
 
 
 def promote(home: Path, replay_name: str) -> Promotion:

@@ -12,6 +12,12 @@ from ottla.pipeline.run_store import find_home, run_directories
 _TASK: Final = re.compile(r"ottla-spark-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})-(\d+)")
 
 
+def query_of_task(name: str) -> str | None:
+    """Spark's id of the query, if this is the name of a task's group or transactional id."""
+    found = _TASK.fullmatch(name)
+    return None if found is None else found[1]
+
+
 class TaskNames:
     """What the runs in a home call their queries. Names are a help: where there is no home, or none that can be read,
     tasks have none."""
@@ -43,3 +49,7 @@ class TaskNames:
             return None
         query, task = found.groups()
         return f"{self._flows.get(query, 'a query of Spark')}, task {task}"
+
+    def flow_of(self, query: str) -> str | None:
+        """`RUN.FLOW` of a query by Spark's id; None where no run here has it."""
+        return self._flows.get(query)

@@ -1,4 +1,5 @@
-"""What people manage Kafka Connect with, on an Ottla worker: kafka-connect-py, as a library and by its command."""
+"""What people manage Kafka Connect with, on an Ottla worker: kafka-connect-py, as a library and by its command; and the
+console."""
 
 import json
 import subprocess
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 import requests
 from kafka_connect import KafkaConnect
+from tests.support.console_connect import lived_by_the_console
 from tests.support.eventually import eventually
 
 from ottla.testing import Broker, ConnectWorker
@@ -103,3 +105,9 @@ def test_its_command_manages_connectors(worker: ConnectWorker, rows: dict[str, s
     assert kc("list") == ["typed"]
     kc("delete", "typed")
     eventually(lambda: kc("list") == [], timeout_s=60)
+
+
+@pytest.mark.timeout(180)
+def test_a_connector_lives_its_life_by_the_console(worker: ConnectWorker, rows: dict[str, str]) -> None:
+    config = {**rows, "connector.class": "ottla.connect.connectors.files.source.FileSource"}
+    lived_by_the_console(worker.url, "by-the-console", config, {"batch.max.rows": "few"})

@@ -9,6 +9,7 @@ from typing import Any, Final
 import pytest
 from tests.support.connect import messages_of
 from tests.support.connect_process import GenuineConnect
+from tests.support.console_connect import lived_by_the_console
 from tests.support.eventually import eventually
 
 from ottla.testing import Broker, ConnectWorker
@@ -274,3 +275,8 @@ def test_topics_hold_kafkas_records(genuine: Asked, ottla: Asked) -> None:
             if "kept" in key:
                 own = ours[key.replace("genuine-", "ottla-")]
                 assert set(value) <= set(own), key
+
+
+def test_the_console_knows_both(genuine: Asked, ottla: Asked) -> None:
+    for asked in (genuine, ottla):
+        lived_by_the_console(asked.url, "by-the-console", asked.config, {"tasks.max": "many"})

@@ -17,6 +17,7 @@ from tests.support.genuine import GenuineKafka
 from tests.support.ottla_process import OttlaProcess
 from tests.support.probe import free_port
 from tests.support.raw_client import ask
+from tests.support.share_groups import topic_id
 from tests.support.streams_member import Member, counting
 from tests.support.transaction_stories import Teller
 
@@ -25,6 +26,7 @@ from ottla.admin import (
     AsyncAdmin,
     AuthenticationFailed,
     BrokerUnavailable,
+    Deliveries,
     EntityQuotas,
     NotFound,
     Partition,
@@ -37,6 +39,8 @@ from ottla.console.access.access import Access, Settings
 from ottla.console.access.audit import AuditTrail
 from ottla.console.app import application
 from ottla.errors import ErrorCode
+from ottla.protocol.messages import read_share_group_state as read
+from ottla.protocol.messages import write_share_group_state as write
 from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 
@@ -88,6 +92,21 @@ def test_the_cluster(admin: Admin, process: BrokerProcess) -> None:
     replicas = admin.describe_replicas(cluster, wanted)
     assert {at: found.size_bytes > 0 for at, found in replicas.items()} == {(1, empty): False, (1, full): True}
     assert {Path(found.directory) for found in replicas.values()} == {process.log_dir}
+    assert admin.list_leader_ends(cluster, [empty, full, Partition("none", 0)]) == {empty: 0, full: 1}
+    ((directory,),) = admin.describe_log_directories(cluster).values()
+    assert Path(directory.path) == process.log_dir
+    assert directory.replicas >= 2
+    assert (directory.total_bytes or 0) > (directory.usable_bytes or 0) > 0
+    assert (directory.moving_bytes, directory.problem) == (0, None)
+
+
+def test_the_controllers(admin: Admin, *, is_genuine: bool) -> None:
+    if is_genuine:
+        quorum = admin.describe_quorum()
+        assert (quorum.leader, list(quorum.voters.values())) == (1, [0])
+    else:
+        with pytest.raises(UnsupportedRequest):
+            admin.describe_quorum()
 
 
 def test_a_transaction_that_its_coordinator_knows(admin: Admin, process: BrokerProcess) -> None:
@@ -98,6 +117,7 @@ def test_a_transaction_that_its_coordinator_knows(admin: Admin, process: BrokerP
     assert (listed.transactional_id, listed.coordinator, listed.is_open) == ("app", 1, True)
     assert listed.partitions == {Partition("t", 0)}
     assert admin.list_transactions(longer_than_ms=HOUR_MS) == []
+    assert [(each.partition, each.records) for each in admin.list_held_back(listed)] == [(Partition("t", 0), 0)]
     admin.abort_transaction("app")
     assert eventually(lambda: not admin.describe_transaction("app").is_open)
     with pytest.raises(NotFound, match="transactional id 'nobody' does not exist"):
@@ -148,10 +168,7 @@ def test_where_replicas_lie(admin: Admin, process: BrokerProcess) -> None:
 
 def test_share_groups(admin: Admin, process: BrokerProcess) -> None:
     def beat(epoch: int) -> int:
-        request = ShareGroupHeartbeatRequest(
-            group_id="sharing", member_id="m", member_epoch=epoch, subscribed_topic_names=["t"]
-        )
-        return int(ask(process.bootstrap, request, 1, client_id="c").error_code)
+        return _beat(process.bootstrap, "sharing", epoch)
 
     ask(process.bootstrap, FindCoordinatorRequest(coordinator_keys=["sharing"]), 4)
     assert eventually(lambda: beat(0) == 0)
@@ -164,9 +181,47 @@ def test_share_groups(admin: Admin, process: BrokerProcess) -> None:
     assert beat(-1) == 0
     eventually(lambda: admin.alter_share_group_offsets("sharing", {Partition("t", 1): 1}) is None)
     assert admin.list_share_group_offsets("sharing")[Partition("t", 1)].start == 1
+    moved = [Partition("t", 1), Partition("none", 0)]
+    assert admin.list_share_deliveries("sharing", moved) == {Partition("t", 1): []}
+    _note_deliveries(process.bootstrap)
+    assert admin.list_share_deliveries("sharing", moved) == {
+        Partition("t", 1): [Deliveries(1, 3, "available", 2), Deliveries(4, 4, "archived", 5)]
+    }
+    assert (admin.list_share_group_offsets("sharing")[Partition("t", 1)].start) == 1
     assert admin.delete_groups(["sharing", "nothing"]).keys() == {"nothing"}
     with pytest.raises(NotFound):
         admin.describe_share_group("sharing")
+
+
+def _beat(bootstrap: str, group: str, epoch: int) -> int:
+    request = ShareGroupHeartbeatRequest(
+        group_id=group, member_id="m", member_epoch=epoch, subscribed_topic_names=["t"]
+    )
+    return int(ask(bootstrap, request, 1, client_id="c").error_code)
+
+
+def _note_deliveries(bootstrap: str) -> None:
+    """What the leader of the partition writes down when members have released or rejected records."""
+    known = topic_id(bootstrap, "t")
+    partition = read.PartitionData(partition=1, leader_epoch=-1)
+    asked = read.ReadShareGroupStateRequest(
+        group_id="sharing", topics=[read.ReadStateData(topic_id=known, partitions=[partition])]
+    )
+    (found,) = ask(bootstrap, asked, 0).results[0].partitions
+    kept = write.PartitionData(
+        partition=1,
+        state_epoch=found.state_epoch,
+        leader_epoch=0,
+        start_offset=1,
+        state_batches=[
+            write.StateBatch(first_offset=first, last_offset=last, delivery_state=state, delivery_count=count)
+            for first, last, state, count in ((1, 3, 0, 2), (4, 4, 4, 5))
+        ],
+    )
+    noted = write.WriteShareGroupStateRequest(
+        group_id="sharing", topics=[write.WriteStateData(topic_id=known, partitions=[kept])]
+    )
+    assert [each.error_code for each in ask(bootstrap, noted, 0).results[0].partitions] == [0]
 
 
 def test_streams_groups(admin: Admin, process: BrokerProcess) -> None:
@@ -312,6 +367,9 @@ def test_the_console_shows_it(process: BrokerProcess) -> None:
     consumer = Consumer({"bootstrap.servers": process.bootstrap, "group.id": "seen", "enable.auto.commit": False})
     consumer.commit(offsets=[TopicPartition("t", 0, 0)], asynchronous=False)
     consumer.close()
+    with Admin(process.bootstrap) as admin:
+        assert admin.list_offsets_of_groups(["seen", "unseen"])["seen"] == {Partition("t", 0): 0}
+        assert admin.list_offsets_of_groups(["seen"], [Partition("t", 1)]) == {"seen": {}}
     access = Access(Settings(process.bootstrap, {}))
     with TestClient(application(access), base_url="http://127.0.0.1") as client:
         assert "Everything is in order" in client.get("/").text
@@ -359,3 +417,45 @@ def test_the_console_changes_a_cluster(process: BrokerProcess) -> None:
         assert "deleted, with 1 position" in done("/delete-group/changing", confirm="changing")
         assert "deleted, with 6 records" in done("/topics/changed/delete", confirm="changed")
     access.close()
+
+
+def test_the_console_shows_transactions_the_cluster_and_users(process: BrokerProcess, *, is_genuine: bool) -> None:
+    teller = Teller(process.bootstrap)
+    teller.create("held", 1)
+    producer = teller.new("holds/back")
+    teller.add("takes part", producer, [("held", 0)])
+    batch = stories.batch(
+        b"held", producer_id=producer.id, producer_epoch=producer.epoch, base_sequence=0, transactional=True
+    )
+    ask(process.bootstrap, stories.produce([("held", 0, batch)], transactional_id="holds/back"), 9)
+    consumer = Consumer({"bootstrap.servers": process.bootstrap, "group.id": "waits", "enable.auto.commit": False})
+    consumer.commit(offsets=[TopicPartition("held", 0, 0)], asynchronous=False)
+    consumer.close()
+    access = Access(Settings(process.bootstrap, {}))
+    with TestClient(application(access), base_url="http://127.0.0.1") as client:
+        assert "holds/back" in client.get("/transactions").text
+        page = client.get("/transactions/holds%2Fback").text
+        assert '<span class="warning">1</span>' in page
+        assert "/groups/waits" in page
+        assert client.get("/transactions/nobody").status_code == 404
+        assert "No transaction is hanging" in client.get("/hanging-transactions").text
+        cluster = client.get("/cluster").text
+        assert str(process.log_dir) in cluster
+        assert "All replicas are in sync" in cluster
+        assert "No partition is being moved" in cluster
+        assert ("1, which is active" if is_genuine else "Broker 1 is the controller") in cluster
+        security = client.get("/security").text
+        assert "The cluster refuses: access rules cannot be listed" in security
+        assert "There is no such quota" in security
+        assert 'class="differs"' not in client.get("/topics/t/compare").text
+        assert client.get("/topics/t/compare?with=held").text.count("<tr") > 30
+        assert client.get("/topics/t/size").status_code == 200
+        assert "Lag in records" in client.get("/groups/waits").text
+        ask(process.bootstrap, FindCoordinatorRequest(coordinator_keys=["shares"]), 4)
+        assert eventually(lambda: _beat(process.bootstrap, "shares", 0) == 0)
+        assert eventually(lambda: "Deliveries" in client.get("/groups/shares").text)
+        assert _beat(process.bootstrap, "shares", -1) == 0
+    access.close()
+    with Admin(process.bootstrap) as admin:
+        admin.abort_transaction("holds/back")
+        assert admin.delete_groups(["shares"]) == {}

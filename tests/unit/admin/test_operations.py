@@ -29,7 +29,7 @@ NO_TIME_LEFT = 3
 """Pauses, after which there is no time for another try."""
 
 
-def run(operation: Generator[Any, Any, T], answer: Callable[[str, Ask], Any]) -> tuple[T, list[str]]:
+def run(operation: Generator[Any, Any, T], answer: Callable[[str, Ask], Any], version: int = 6) -> tuple[T, list[str]]:
     """The result, and the requests that were sent, each with its broker."""
     sent: list[str] = []
     pauses = 0
@@ -45,7 +45,7 @@ def run(operation: Generator[Any, Any, T], answer: Callable[[str, Ask], Any]) ->
             pauses += 1
             result = pauses < NO_TIME_LEFT
         elif isinstance(command, Version):
-            result = 6
+            result = version
         else:
             name = type(command.request).__name__.removesuffix("Request")
             sent.append(name if command.to is None else f"{name} {command.to.host}")

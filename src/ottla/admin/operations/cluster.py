@@ -4,15 +4,21 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from ottla.admin.errors import RequestRefused, refusal
 from ottla.admin.operations.core import Ask, Operation, addresses, by_topic
 from ottla.client.addresses import Address
 from ottla.client.errors import ClientError
 from ottla.client.partition import Partition
+from ottla.errors import ErrorCode
 from ottla.protocol.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
+    DescribeLogDirsResult,
 )
+from ottla.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+from ottla.protocol.messages.describe_quorum import PartitionData as QuorumPartition
+from ottla.protocol.messages.describe_quorum import TopicData as QuorumTopic
 from ottla.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -25,7 +31,9 @@ Replicas = tuple[int, ...]
 """Ids of brokers; the first is the preferred leader."""
 _ANY_REPLICA: Final = -2
 """As a tool of this id, a broker is asked where its own log ends, whether it leads or follows."""
+_CONSUMER: Final = -1
 _LATEST: Final = -1
+_METADATA_TOPIC: Final = "__cluster_metadata"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +102,76 @@ def describe_cluster(topics: Collection[str] | None = None) -> Operation[Cluster
     )
 
 
+@dataclass(frozen=True, slots=True)
+class LogDirectory:
+    """A log directory of a broker; `path` is on the broker's machine.
+
+    `total_bytes` and `usable_bytes` are its volume's, None by brokers before Kafka 3.3 (KIP-827). `replicas` and
+    `replica_bytes` are what the log has there, without copies that are still being moved in, which `moving_bytes` adds
+    up. `problem`: why its broker does not use it.
+    """
+
+    path: str
+    total_bytes: int | None
+    usable_bytes: int | None
+    replicas: int
+    replica_bytes: int
+    moving_bytes: int
+    problem: str | None
+
+
+def describe_log_directories(cluster: Cluster) -> Operation[dict[int, list[LogDirectory]]]:
+    """The log directories of each broker, by its id. A broker that refuses or does not answer is left out."""
+    found: dict[int, list[LogDirectory]] = {}
+    for number, broker in cluster.brokers.items():
+        try:
+            answer: DescribeLogDirsResponse = yield Ask(DescribeLogDirsRequest(topics=None), broker.address)
+        except ClientError:
+            continue
+        if not answer.error_code and answer.results:  # Kafka before 3.1 answers a client that may not ask with nothing
+            found[number] = sorted(map(_directory, answer.results), key=lambda each: each.path)
+    return found
+
+
+def _directory(result: DescribeLogDirsResult) -> LogDirectory:
+    held = [part for topic in result.topics for part in topic.partitions]
+    there = [part.partition_size for part in held if not part.is_future_key]
+    return LogDirectory(
+        result.log_dir,
+        None if result.total_bytes < 0 else result.total_bytes,
+        None if result.usable_bytes < 0 else result.usable_bytes,
+        len(there),
+        sum(there),
+        sum(part.partition_size for part in held if part.is_future_key),
+        refusal(result.error_code) if result.error_code else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Quorum:
+    """The controllers of a cluster with KRaft: the active one, and by how many records of metadata the others, the
+    voters, are behind it."""
+
+    leader: int
+    voters: Mapping[int, int]
+
+
+def describe_quorum() -> Operation[Quorum]:
+    """The controllers of a cluster with KRaft. Raises `UnsupportedRequest` for one with ZooKeeper, `RequestRefused`,
+    `ClientError`."""
+    partition = QuorumPartition(partition_index=0)
+    request = DescribeQuorumRequest(topics=[QuorumTopic(topic_name=_METADATA_TOPIC, partitions=[partition])])
+    answer: DescribeQuorumResponse = yield Ask(request)
+    parts = [part for topic in answer.topics for part in topic.partitions]
+    code = answer.error_code or (parts[0].error_code if parts else ErrorCode.UNKNOWN_SERVER_ERROR)
+    if code:
+        raise RequestRefused(f"the quorum of controllers cannot be described: {refusal(code)}", code)
+    (found,) = parts
+    ends = {each.replica_id: each.log_end_offset for each in found.current_voters}
+    newest = max(ends.values(), default=0)
+    return Quorum(found.leader_id, {voter: newest - max(end, 0) for voter, end in sorted(ends.items())})
+
+
 def list_log_ends(
     cluster: Cluster, wanted: Mapping[int, Iterable[Partition]]
 ) -> Operation[dict[int, dict[Partition, int]]]:
@@ -108,7 +186,9 @@ def list_log_ends(
     return found
 
 
-def _log_ends(address: Address, partitions: Iterable[Partition]) -> Operation[dict[Partition, int]]:
+def _log_ends(
+    address: Address, partitions: Iterable[Partition], *, replica: int = _ANY_REPLICA, isolation: int = 0
+) -> Operation[dict[Partition, int]]:
     topics = [
         ListOffsetsTopic(
             name=name,
@@ -117,7 +197,8 @@ def _log_ends(address: Address, partitions: Iterable[Partition]) -> Operation[di
         for name, numbers in by_topic(partitions).items()
     ]
     try:
-        answer: ListOffsetsResponse = yield Ask(ListOffsetsRequest(replica_id=_ANY_REPLICA, topics=topics), address)
+        request = ListOffsetsRequest(replica_id=replica, isolation_level=isolation, topics=topics)
+        answer: ListOffsetsResponse = yield Ask(request, address)
     except ClientError:
         return {}
     return {
@@ -126,6 +207,23 @@ def _log_ends(address: Address, partitions: Iterable[Partition]) -> Operation[di
         for part in topic.partitions
         if not part.error_code
     }
+
+
+def list_leader_ends(
+    cluster: Cluster, partitions: Iterable[Partition], *, committed: bool = False
+) -> Operation[dict[Partition, int]]:
+    """Where partitions end for consumers: the high watermark or, `committed`, the last stable offset, after which
+    records of open transactions begin. A partition without a leader that answers is left out."""
+    by_leader: dict[int, list[Partition]] = {}
+    for each in partitions:
+        state = cluster.partitions.get(each)
+        if state is not None and state.leader is not None:
+            by_leader.setdefault(state.leader, []).append(each)
+    found: dict[Partition, int] = {}
+    for leader, led in by_leader.items():
+        address = cluster.brokers[leader].address
+        found |= yield from _log_ends(address, led, replica=_CONSUMER, isolation=int(committed))
+    return found
 
 
 def describe_replicas(

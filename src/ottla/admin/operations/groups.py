@@ -1,16 +1,29 @@
 """What share and streams groups have in common: lists, deletion, committed offsets; and why groups rebalanced. PURE."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from ottla.admin.errors import NotFound, RequestRefused, refusal
-from ottla.admin.operations.core import GROUP, Ask, Operation, ask_about_group, ask_coordinator, brokers
+from ottla.admin.operations.core import (
+    GROUP,
+    Ask,
+    Operation,
+    Version,
+    ask_about_group,
+    ask_coordinator,
+    brokers,
+    by_topic,
+)
+from ottla.client.addresses import Address
+from ottla.client.errors import ClientError
 from ottla.client.partition import Partition
 from ottla.errors import ErrorCode
+from ottla.protocol.api import ApiKey
 from ottla.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from ottla.protocol.messages.describe_group_history import DescribeGroupHistoryRequest, DescribeGroupHistoryResponse
+from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from ottla.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from ottla.protocol.messages.offset_delete import (
@@ -19,7 +32,13 @@ from ottla.protocol.messages.offset_delete import (
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
 )
-from ottla.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponseGroup
+from ottla.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+)
 from ottla.protocol.schema import Message
 
 _LEAVES: Final = -1
@@ -29,14 +48,19 @@ _OFFSETS_BY_NAME: Final = 9
 """Later versions of OffsetFetch name topics by their ids."""
 _NO_SUCH_OFFSET: Final = (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 """Answers after which there is no offset."""
+_MANY_GROUPS_SINCE: Final = 8
+_MANY_KEYS_SINCE: Final = 4
+"""Versions of OffsetFetch and FindCoordinator that ask about several groups at once (KIP-709, KIP-699)."""
+_GROUPS_AT_ONCE: Final = 500
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class ListedGroup:
-    """A group, and Kafka's name for its state."""
+    """A group, Kafka's name for its state, and its type; brokers before Kafka 3.8 name no type: ""."""
 
     group: str
     state: str
+    kind: str = ""
 
 
 def list_groups(group_type: str | None = None) -> Operation[list[ListedGroup]]:
@@ -51,7 +75,7 @@ def list_groups(group_type: str | None = None) -> Operation[list[ListedGroup]]:
         if answer.error_code:
             raise RequestRefused(f"{address} cannot list its groups: {refusal(answer.error_code)}", answer.error_code)
         found += [
-            ListedGroup(group.group_id, group.group_state)
+            ListedGroup(group.group_id, group.group_state, group.group_type)
             for group in answer.groups
             if group_type in (None, group.group_type)
         ]
@@ -170,9 +194,64 @@ def list_group_offsets(name: str) -> Operation[dict[Partition, int]]:
     found: OffsetFetchResponseGroup = yield from ask_about_group(
         name, request, f"the offsets of group {name!r} cannot be read", _OFFSETS_BY_NAME
     )
+    return _committed(found)
+
+
+def list_offsets_of_groups(
+    names: Sequence[str], partitions: Collection[Partition] | None = None
+) -> Operation[dict[str, dict[Partition, int]]]:
+    """The offsets that many consumer or streams groups have committed, by group: of all partitions, or of these.
+
+    One request a coordinator for 500 groups at a time. A group that cannot be asked is left out, and so is a partition
+    without a commit. Raises `ClientError`.
+    """
+    version: int = yield Version(ApiKey.OFFSET_FETCH)
+    finding: int = yield Version(ApiKey.FIND_COORDINATOR)
+    found: dict[str, dict[Partition, int]] = {}
+    if version < _MANY_GROUPS_SINCE or finding < _MANY_KEYS_SINCE:
+        for name in names:
+            try:
+                committed = yield from list_group_offsets(name)
+            except RequestRefused:
+                continue
+            found[name] = {each: at for each, at in committed.items() if partitions is None or each in partitions}
+        return found
+    topics = None if partitions is None else by_topic(partitions)
+    for start in range(0, len(names), _GROUPS_AT_ONCE):
+        found |= yield from _offsets_of(names[start : start + _GROUPS_AT_ONCE], topics)
+    return found
+
+
+def _offsets_of(
+    names: Sequence[str], topics: dict[str, list[int]] | None
+) -> Operation[dict[str, dict[Partition, int]]]:
+    request = FindCoordinatorRequest(key_type=GROUP, coordinator_keys=list(names))
+    there: FindCoordinatorResponse = yield Ask(request)
+    by_coordinator: dict[Address, list[str]] = {}
+    for each in there.coordinators:
+        if not each.error_code:
+            by_coordinator.setdefault(Address(each.host, each.port), []).append(each.key)
+    found: dict[str, dict[Partition, int]] = {}
+    for address, coordinated in by_coordinator.items():
+        wanted = [OffsetFetchRequestGroup(group_id=name, topics=_named(topics)) for name in coordinated]
+        try:
+            answer: OffsetFetchResponse = yield Ask(OffsetFetchRequest(groups=wanted), address, _OFFSETS_BY_NAME)
+        except ClientError:
+            continue
+        found |= {each.group_id: _committed(each) for each in answer.groups if not each.error_code}
+    return found
+
+
+def _named(topics: dict[str, list[int]] | None) -> list[OffsetFetchRequestTopics] | None:
+    if topics is None:
+        return None
+    return [OffsetFetchRequestTopics(name=name, partition_indexes=numbers) for name, numbers in topics.items()]
+
+
+def _committed(group: OffsetFetchResponseGroup) -> dict[Partition, int]:
     return {
         Partition(topic.name, part.partition_index): part.committed_offset
-        for topic in found.topics
+        for topic in group.topics
         for part in topic.partitions
         if not part.error_code and part.committed_offset >= 0
     }

@@ -1,11 +1,14 @@
 """Share groups (KIP-932) as their coordinators know them. PURE."""
 
-from collections.abc import Mapping
+from base64 import urlsafe_b64encode
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
+from uuid import UUID
 
 from ottla.admin.errors import RequestRefused, refusal
-from ottla.admin.operations.core import GROUP, Operation, ask_about_group, ask_coordinator
+from ottla.admin.operations.core import GROUP, Ask, Operation, ask_about_group, ask_coordinator, by_topic
+from ottla.client.addresses import Address
 from ottla.client.partition import Partition
 from ottla.protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
@@ -18,9 +21,22 @@ from ottla.protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequestGroup,
     DescribeShareGroupOffsetsResponseGroup,
 )
+from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from ottla.protocol.messages.read_share_group_state import (
+    PartitionData,
+    ReadShareGroupStateRequest,
+    ReadShareGroupStateResponse,
+    ReadStateData,
+)
 from ottla.protocol.messages.share_group_describe import DescribedGroup, Member, ShareGroupDescribeRequest
 
 _UNKNOWN: Final = -1
+_SHARE: Final = 2
+"""FindCoordinator's key type of share partitions."""
+_ANY_EPOCH: Final = -1
+"""A read that does not take the partition over, as its leader's does."""
+_FATES: Final = {0: "available", 2: "acknowledged", 4: "archived"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +77,17 @@ class ShareProgress:
     """Records that are not finished (KIP-1226); None while that is not known, as of brokers before Kafka 4.2."""
 
 
+@dataclass(frozen=True, slots=True)
+class Deliveries:
+    """Records of a partition, from `first_offset` to `last_offset`, with one fate: `available` (to be delivered; again,
+    if `count` is above 0), `acknowledged` or `archived` (rejected, or delivered too often)."""
+
+    first_offset: int
+    last_offset: int
+    fate: str
+    count: int
+
+
 def describe_share_group(name: str) -> Operation[ShareGroup]:
     """Describe a share group with its members. Raises `NotFound`, `ClientError`."""
     request = ShareGroupDescribeRequest(group_ids=[name], include_authorized_operations=False)
@@ -90,6 +117,76 @@ def list_share_group_offsets(name: str) -> Operation[dict[Partition, ShareProgre
         for topic in group.topics
         for found in topic.partitions
     }
+
+
+def list_share_deliveries(name: str, partitions: Iterable[Partition]) -> Operation[dict[Partition, list[Deliveries]]]:
+    """What the share coordinator has kept of deliveries beyond the start offset of each of these partitions.
+
+    Records that a member holds at the moment are only in the memory of the partition's leader: no request has them.
+    Brokers ask for the right CLUSTER_ACTION: it is their own request. Partitions without state are left out. Raises
+    `RequestRefused`, `ClientError`.
+    """
+    wanted = by_topic(partitions)
+    topics = [MetadataRequestTopic(name=topic) for topic in wanted]
+    answer: MetadataResponse = yield Ask(MetadataRequest(topics=topics, allow_auto_topic_creation=False))
+    ids = {str(topic.name): topic.topic_id for topic in answer.topics if not topic.error_code}
+    names = {topic_id: topic for topic, topic_id in ids.items()}
+    keys = {
+        f"{name}:{_text_of(ids[topic])}:{number}": (ids[topic], number)
+        for topic, numbers in wanted.items()
+        if topic in ids
+        for number in numbers
+    }
+    if not keys:
+        return {}
+    there: FindCoordinatorResponse = yield Ask(FindCoordinatorRequest(key_type=_SHARE, coordinator_keys=list(keys)))
+    by_coordinator: dict[Address, dict[UUID, list[int]]] = {}
+    for each in there.coordinators:
+        if each.error_code:
+            reason = refusal(each.error_code, each.error_message)
+            raise RequestRefused(f"the coordinator of {each.key!r} cannot be found: {reason}", each.error_code)
+        topic_id, number = keys[each.key]
+        by_coordinator.setdefault(Address(each.host, each.port), {}).setdefault(topic_id, []).append(number)
+    found: dict[Partition, list[Deliveries]] = {}
+    for address, asked in by_coordinator.items():
+        found |= yield from _deliveries(name, names, asked, address)
+    return found
+
+
+def _deliveries(
+    name: str, names: Mapping[UUID, str], asked: Mapping[UUID, list[int]], address: Address
+) -> Operation[dict[Partition, list[Deliveries]]]:
+    request = ReadShareGroupStateRequest(
+        group_id=name,
+        topics=[
+            ReadStateData(
+                topic_id=topic_id,
+                partitions=[PartitionData(partition=number, leader_epoch=_ANY_EPOCH) for number in numbers],
+            )
+            for topic_id, numbers in asked.items()
+        ],
+    )
+    answer: ReadShareGroupStateResponse = yield Ask(request, address)
+    found: dict[Partition, list[Deliveries]] = {}
+    for topic in answer.results:
+        for part in topic.partitions:
+            if part.error_code:
+                reason = refusal(part.error_code, part.error_message)
+                raise RequestRefused(
+                    f"the deliveries of share group {name!r} cannot be read: {reason}", part.error_code
+                )
+            found[Partition(names[topic.topic_id], part.partition)] = [
+                Deliveries(
+                    each.first_offset, each.last_offset, _FATES.get(each.delivery_state, ""), each.delivery_count
+                )
+                for each in part.state_batches
+            ]
+    return found
+
+
+def _text_of(topic_id: UUID) -> str:
+    """As Kafka writes ids."""
+    return urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
 
 
 def alter_share_group_offsets(name: str, offsets: Mapping[Partition, int]) -> Operation[None]:

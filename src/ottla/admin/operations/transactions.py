@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ottla.admin.errors import NotFound, RequestRefused, error_name, refusal
+from ottla.admin.operations.cluster import describe_cluster, list_leader_ends
 from ottla.admin.operations.core import (
     TRANSACTION,
     Ask,
@@ -91,6 +92,21 @@ class HangingTransaction:
 
     transaction: OpenTransaction
     transactional_id: str | None
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class HeldBack:
+    """What readers of committed records do not see of a partition, because a transaction is open there.
+
+    `first_offset` is the transaction's own first record; `records` are those between the last stable offset and the
+    end, if it is this transaction that holds them back, else 0. Offsets are None where no leader answers.
+    """
+
+    partition: Partition
+    first_offset: int | None = None
+    last_stable_offset: int | None = None
+    end_offset: int | None = None
+    records: int | None = None
 
 
 def list_transactions(
@@ -189,6 +205,25 @@ def list_open_transactions(partitions: Iterable[Partition]) -> Operation[list[Op
                     if producer.current_txn_start_offset >= 0
                 ]
     return sorted(found)
+
+
+def list_held_back(known: Transaction) -> Operation[list[HeldBack]]:
+    """What a transaction holds back in each of its partitions. Raises `ClientError`."""
+    cluster = yield from describe_cluster(sorted({each.topic for each in known.partitions}))
+    there = [each for each in known.partitions if each in cluster.partitions]  # a topic may have been deleted
+    led = sorted(each for each in there if cluster.partitions[each].leader is not None)
+    opened = yield from list_open_transactions(led)
+    firsts = {each.partition: each.first_offset for each in opened if each.producer_id == known.producer_id}
+    ends = yield from list_leader_ends(cluster, led)
+    stable = yield from list_leader_ends(cluster, led, committed=True)
+    rows = []
+    for partition in sorted(known.partitions):
+        first, end, last_stable = firsts.get(partition), ends.get(partition), stable.get(partition)
+        records = None
+        if end is not None and last_stable is not None:
+            records = max(end - last_stable, 0) if first is not None and first == last_stable else 0
+        rows.append(HeldBack(partition, first, last_stable, end, records))
+    return rows
 
 
 def find_hanging_transactions(

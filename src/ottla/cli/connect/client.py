@@ -8,7 +8,7 @@ from urllib.parse import quote, urlsplit
 
 import click
 
-from ottla.cli.connect.access import access_options
+from ottla.cli.brokers.worker_access import access_options
 from ottla.cli.terminal import suggest
 from ottla.cli.terminal.exits import CommandFailed
 from ottla.cli.terminal.output import note

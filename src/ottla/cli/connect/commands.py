@@ -20,7 +20,7 @@ VERBS: Final = {
     "restart": ("change", "restart", "Restart a connector and its tasks."),
     "delete": ("change", "delete", "Delete a connector."),
     "redrive": ("redrive", "redrive", "Send a sink's dead letters back to where they came from."),
-    "hash-password": ("access", "hash_password", "Print the hash of a password, for a worker's users."),
+    "hash-password": ("hash_password", "hash_password", "Print the hash of a password, for a worker's users."),
     "demo": ("demo", "demo", "Take a database through topics and Spark into another, and kill all of it once."),
 }
 """The verbs with the module and the name of their command, and their one line of help."""

@@ -13,7 +13,7 @@ import click
 
 from ottla.cli.brokers.client import Connection, connection_options
 from ottla.cli.brokers.properties import read_properties
-from ottla.cli.connect.access import access_options
+from ottla.cli.brokers.worker_access import access_options
 from ottla.cli.connect.files import named_configs, text_of
 from ottla.cli.terminal import interruption
 from ottla.cli.terminal.exits import CommandFailed

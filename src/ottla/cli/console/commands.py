@@ -1,5 +1,6 @@
 """`ottla console`: web pages that show a cluster, and change what their users may change."""
 
+import functools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -8,11 +9,13 @@ from urllib.parse import urlsplit
 import click
 
 from ottla.cli.brokers.client import Connection, connection_options
+from ottla.cli.brokers.worker_access import access_options
 from ottla.cli.terminal.exits import CommandFailed
 from ottla.cli.terminal.output import note
 from ottla.errors import sentence
 
 if TYPE_CHECKING:
+    from ottla.connect.rest.client import Access
     from ottla.console.access.access import Settings
 
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -55,9 +58,24 @@ _CREDENTIALS: Final = ("sasl.", "ssl.key", "ssl.certificate", "ssl.keystore")
     "--public-url", metavar="URL", help="Where browsers reach the console, such as through a proxy on this machine."
 )
 @click.option("--while-stdin-open", is_flag=True, hidden=True, help="End with the process that has started it.")
+@click.option(
+    "--connect",
+    "workers",
+    metavar="URL",
+    multiple=True,
+    help="Show the connectors of this Connect cluster, Ottla's or Kafka's. May be repeated.",
+)
+@functools.partial(access_options, prefix="connect")
+@click.option(
+    "--pipelines",
+    "home",
+    metavar="DIR",
+    help="Show the runs of jobs in this home. [default without --login: OTTLA_HOME, or ~/.ottla]",
+)
 @connection_options
 def command(
     connection: Connection,
+    access: "Access",
     /,
     host: str,
     port: int,
@@ -89,7 +107,7 @@ def command(
             is_encrypted=encryption is not None,
             allows_plain_http=allow_plain_http,
         )
-        settings = _settings(connection, host, given, is_encrypted=encryption is not None)
+        settings = _settings(connection, access, host, given, is_encrypted=encryption is not None)
         connection.reach(logs_in=not settings.asks_login)
         bound = server.listening(host, port)
     except (RoleProblem, MaskProblem) as problem:
@@ -106,14 +124,18 @@ def command(
     return 0
 
 
-def _settings(connection: Connection, host: str, given: Mapping[str, Any], *, is_encrypted: bool) -> "Settings":
+def _settings(
+    connection: Connection, access: "Access", host: str, given: Mapping[str, Any], *, is_encrypted: bool
+) -> "Settings":
     """What the options ask for. Raises RoleProblem, MaskProblem, OSError, click.UsageError."""
     from ottla.console.access.access import Settings
     from ottla.console.access.audit import file_trail, stderr_trail
     from ottla.console.access.logins import properties_problem
     from ottla.console.access.masks import parse_masks
     from ottla.console.access.roles import parse_roles
+    from ottla.console.connectors import NO_LOGIN, WorkerAddress
     from ottla.console.server import is_loopback
+    from ottla.pipeline.run_store import find_home
 
     properties = dict(connection.properties)
     bootstrap = properties.pop("bootstrap.servers", connection.bootstrap)
@@ -129,7 +151,9 @@ def _settings(connection: Connection, host: str, given: Mapping[str, Any], *, is
     if given["public_url"] is not None and not asks_login:
         raise click.UsageError("--public-url leads others here, so that it needs --login")
     local = is_loopback(host) and given["public_url"] is None
-    lends = not asks_login and any(name.startswith(_CREDENTIALS) for name in properties)
+    workers = tuple(WorkerAddress(url, access) for url in given["workers"])
+    proves_itself = any(name.startswith(_CREDENTIALS) for name in properties) or bool(workers and access != NO_LOGIN)
+    lends = not asks_login and proves_itself
     return Settings(
         bootstrap,
         properties,
@@ -142,6 +166,10 @@ def _settings(connection: Connection, host: str, given: Mapping[str, Any], *, is
         is_loopback=local,
         has_proxy=given["public_url"] is not None,
         trail=stderr_trail() if given["audit_log"] is None else file_trail(given["audit_log"]),
+        workers=workers,
+        # others on this machine open the console, too: the jobs of its user are theirs to change only if that is meant
+        home=find_home(given["home"]) if given["home"] is not None or not asks_login else None,
+        promotes=given["home"] is not None or asks_login,
     )
 
 

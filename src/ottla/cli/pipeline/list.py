@@ -6,9 +6,10 @@ from typing import Final
 import click
 
 from ottla.cli.pipeline.options import home_option
-from ottla.cli.pipeline.tables import ago, last_error, utc
+from ottla.cli.pipeline.tables import ago
 from ottla.cli.terminal.output import Row, columns_of, json_option, on_terminal, print_rows
 from ottla.pipeline.errors import PipelineError
+from ottla.pipeline.run_rows import last_error, utc
 from ottla.pipeline.run_store import run_directories, state_of
 
 _COLUMNS: Final = columns_of("name state job flows# since pid=PROCESS error=LAST_ERROR~")

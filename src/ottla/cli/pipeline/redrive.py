@@ -8,7 +8,6 @@ import click
 
 from ottla.cli.brokers.client import Connection, client_log, connection_options, known_topics
 from ottla.cli.pipeline.options import home_option
-from ottla.cli.pipeline.tables import utc
 from ottla.cli.terminal import exits
 from ottla.cli.terminal.choices import INSTANT
 from ottla.cli.terminal.output import (
@@ -25,6 +24,7 @@ from ottla.cli.terminal.progress import Progress
 from ottla.pipeline.late_again import watermarks
 from ottla.pipeline.mending import load_mend
 from ottla.pipeline.redrive import DEFAULT_MAX_REDRIVES, Account, Fate, Plan, Sample, Wanted, foreseen, redrive
+from ottla.pipeline.run_rows import utc
 
 _COLUMNS = columns_of("letters# fate topic reason~")
 _WOULD_BE_SENT = "would be sent"

@@ -19,7 +19,6 @@ from ottla.cli.brokers.client import (
     partitions_of,
 )
 from ottla.cli.pipeline.options import home_option, job_parameters, needs_spark, newest_tables_option, param_option
-from ottla.cli.pipeline.tables import duration
 from ottla.cli.terminal.exits import CommandFailed
 from ottla.cli.terminal.output import json_option, note, plural
 from ottla.cli.terminal.suggest import did_you_mean_or_list
@@ -27,6 +26,7 @@ from ottla.cli.terminal.times import parse_instant_ms
 from ottla.client.partition import Partition
 from ottla.pipeline.context import suffixed
 from ottla.pipeline.estimate import Estimate, estimate, rates
+from ottla.pipeline.run_rows import duration
 from ottla.pipeline.run_store import RunDirectory, RunRecord, find_run, run_directory
 
 if TYPE_CHECKING:

@@ -21,11 +21,12 @@ from ottla.cli.pipeline.options import (
     param_option,
 )
 from ottla.cli.pipeline.profiles import Profile, read_profile
-from ottla.cli.pipeline.tables import columns_that_fit, flow_rows
+from ottla.cli.pipeline.tables import columns_that_fit
 from ottla.cli.terminal.exits import CommandFailed
 from ottla.cli.terminal.metrics import metrics_option
 from ottla.cli.terminal.output import note, on_terminal
 from ottla.cli.terminal.times import parse_instant_ms
+from ottla.pipeline.run_rows import flow_rows
 from ottla.pipeline.run_store import earlier_run
 from ottla.pipeline.windows import END_OF_TIME_MS
 

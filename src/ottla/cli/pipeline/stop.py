@@ -1,23 +1,16 @@
 """`ottla pipeline stop`: have a run, or some of its flows, finish their micro-batches and end."""
 
-import os
-import signal
-import time
 from pathlib import Path
-from typing import Final
 
 import click
 
 from ottla.cli.pipeline.options import home_option
 from ottla.cli.pipeline.single_flows import ask, within_option
-from ottla.cli.terminal.exits import CommandFailed
 from ottla.cli.terminal.output import note
 from ottla.pipeline.errors import NotRunningError
 from ottla.pipeline.flow_requests import Request
-from ottla.pipeline.run_store import RunDirectory, find_run, state_of
-from ottla.waiting import wait_until
-
-_LOOK_EVERY_S: Final = 0.1
+from ottla.pipeline.run_store import find_run, state_of
+from ottla.pipeline.stopping import stop
 
 
 @click.command("stop")
@@ -44,22 +37,3 @@ def command(name: str, flows: tuple[str, ...], within: float, now: bool, home: P
     stop(directory, within_s=within, now=now)
     record = directory.read()
     note(f"{name!r} has stopped" + (f": {record.error}" if record.error else ""))
-
-
-def stop(directory: RunDirectory, *, within_s: float, now: bool = False) -> None:
-    """Have a run end, if it runs, and wait until it has. Raises CommandFailed if it does not in time."""
-    process = directory.process_id()
-    if process is None:
-        return
-    for _ in range(2 if now else 1):
-        try:
-            os.kill(process, signal.SIGTERM)
-        except ProcessLookupError:
-            return
-        except PermissionError:
-            raise CommandFailed(f"{directory.name!r} is run by process {process} of another user") from None
-        time.sleep(_LOOK_EVERY_S)  # two signals at once would be one
-    if not wait_until(lambda: directory.process_id() != process, within_s, every_s=_LOOK_EVERY_S):
-        raise CommandFailed(
-            f"{directory.name!r} is still busy after {within_s:g} s: wait, or stop it with --now (process {process})"
-        )

@@ -8,7 +8,7 @@ import click
 from ottla.admin import Admin, NotFound, Transaction
 from ottla.admin.operations.transactions import STATES
 from ottla.cli.app import Verbs
-from ottla.cli.brokers.client import Connection, connection_options, known_topics, offset_ranges, partitions_of
+from ottla.cli.brokers.client import Connection, connection_options, known_topics, partitions_of
 from ottla.cli.terminal import suggest
 from ottla.cli.terminal.choices import DURATION, one_of
 from ottla.cli.terminal.exits import CommandFailed
@@ -30,7 +30,6 @@ from ottla.pipeline.task_names import TaskNames
 
 LONGEST_TIMEOUT: Final = "15m"
 """Kafka's default of `transaction.max.timeout.ms`."""
-_OFFSETS: Final = ("first_offset", "last_stable_offset", "end_offset", "held_back")
 
 
 @click.group(cls=Verbs)
@@ -102,7 +101,7 @@ def describe(connection: Connection, transactional_ids: tuple[str, ...], as_json
     with connection.broker_admin() as admin:
         for transactional_id in transactional_ids:
             known = _known(admin, transactional_id)
-            described.append({**_facts(known), "partitions": _held_back(connection, admin, known)})
+            described.append({**_facts(known), "partitions": _held_back(admin, known)})
     if as_json:
         print_json(described)
         return
@@ -119,36 +118,19 @@ def _known(admin: Admin, transactional_id: str) -> Transaction:
         raise CommandFailed(f"{absent}{hint or '; `ottla txn list` shows those that do'}") from None
 
 
-def _held_back(connection: Connection, admin: Admin, known: Transaction) -> list[dict[str, Any]]:
+def _held_back(admin: Admin, known: Transaction) -> list[dict[str, Any]]:
     """What readers of committed records do not see in each partition, and whether that is for this transaction."""
-    topics = sorted({each.topic for each in known.partitions})
-    there = admin.describe_cluster(topics).partitions  # a topic may have been deleted under the transaction
-    present = sorted(each for each in known.partitions if each in there and there[each].leader is not None)
-    firsts = {
-        each.partition: each.first_offset
-        for each in admin.list_open_transactions(present)
-        if each.producer_id == known.producer_id
-    }
-    client = connection.admin()
-    ends = offset_ranges(connection, client, present)
-    stable = offset_ranges(connection, client, present, read_committed=True)
-    rows: list[dict[str, Any]] = []
-    for partition in sorted(known.partitions):
-        if partition not in ends:
-            rows.append({"topic": partition.topic, "partition": partition.partition, **dict.fromkeys(_OFFSETS)})
-            continue
-        first, end, last_stable = firsts.get(partition), ends[partition][1], stable[partition][1]
-        rows.append(
-            {
-                "topic": partition.topic,
-                "partition": partition.partition,
-                "first_offset": first,
-                "last_stable_offset": last_stable,
-                "end_offset": end,
-                "held_back": end - last_stable if first is not None and first == last_stable else 0,
-            }
-        )
-    return rows
+    return [
+        {
+            "topic": each.partition.topic,
+            "partition": each.partition.partition,
+            "first_offset": each.first_offset,
+            "last_stable_offset": each.last_stable_offset,
+            "end_offset": each.end_offset,
+            "held_back": each.records,
+        }
+        for each in admin.list_held_back(known)
+    ]
 
 
 def _print(entry: dict[str, Any]) -> None:

@@ -60,11 +60,20 @@ def trusting(authority: str | None, certificate: str | None = None, key: str | N
     return context
 
 
-def ask(url: str, method: str, path: str, body: Any = None, *, within_s: float, access: Access | None = None) -> Any:
+def ask(
+    url: str,
+    method: str,
+    path: str,
+    body: Any = None,
+    *,
+    within_s: float,
+    access: Access | None = None,
+    most_bytes: int | None = None,
+) -> Any:
     """One request; its answer from JSON, None if it has none. Redirects are not followed: they would take the password
     along.
 
-    Raises RestError; OSError or ValueError if no worker answers at `url`.
+    Raises RestError; OSError or ValueError if no worker answers at `url`, and for an answer larger than `most_bytes`.
     """
     access = access or Access()
     data = None if body is None else json.dumps(body).encode()
@@ -77,12 +86,14 @@ def ask(url: str, method: str, path: str, body: Any = None, *, within_s: float, 
         handlers.append(urllib.request.HTTPSHandler(context=access.context))
     try:
         with urllib.request.build_opener(*handlers).open(request, timeout=within_s) as answer:
-            text = answer.read()
+            text = answer.read(None if most_bytes is None else most_bytes + 1)
     except urllib.error.HTTPError as refused:
         with refused:
-            raise RestError(refused.code, _error_body(_rest_of(refused))) from None
+            raise RestError(refused.code, _error_body(_rest_of(refused, most_bytes))) from None
     except http.client.HTTPException as failure:
         raise OSError(f"it does not answer as a web server does: {failure}") from failure
+    if most_bytes is not None and len(text) > most_bytes:
+        raise ValueError(f"its answer is larger than {most_bytes:,} bytes")
     return json.loads(text) if text else None
 
 
@@ -91,10 +102,10 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         raise HTTPError(req.full_url, code, msg, headers, fp)
 
 
-def _rest_of(refused: urllib.error.HTTPError) -> bytes:
+def _rest_of(refused: urllib.error.HTTPError, most_bytes: int | None) -> bytes:
     """The body, as far as it comes: the connection may be closed before a request has been sent whole."""
     try:
-        return refused.read()
+        return refused.read() if most_bytes is None else refused.read(most_bytes)
     except (OSError, http.client.HTTPException):
         return b""
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Collection
 from typing import Any, Final
 
-from ottla.connect.runtime.secrets import SECRET_NAMES
+from ottla.connect.secret_names import SECRET_NAMES
 
 HIDDEN: Final = "[hidden]"
 _LOGIN: Final = re.compile(r"(://[^/\s:@]*:)[^/\s@]+@")

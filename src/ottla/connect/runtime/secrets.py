@@ -14,6 +14,7 @@ from urllib.parse import quote, quote_plus
 
 from ottla.config.providers import PLACEHOLDER, PREFIX, Lookup, providers
 from ottla.connect.errors import ConfigError
+from ottla.connect.secret_names import SECRET_NAMES
 from ottla.connect.settings import SecretStr, Settings
 from ottla.errors import InvalidConfig
 
@@ -27,12 +28,6 @@ _OPEN: Final[Mapping[str, str]] = {
 _USUAL: Final = ("env", "file", "dir", "directory")
 """Names that providers have in Kafka's documentation: with one of them a placeholder is meant."""
 _HIDDEN: Final = "[hidden]"
-SECRET_NAMES: Final = re.compile(
-    r"password|passwd|passphrase|secret|credential|jaas|token|authorization|user\.info|http\.headers|"
-    r"(api|access|private|account|keystore|ssl)[._-]?key\b",
-    re.IGNORECASE,
-)
-"""Names of settings that are secrets whatever their connector; those of clients, converters and transforms."""
 _IN_JAAS: Final = re.compile(
     r"""\b\w*(?:password|secret)\w*\s*=\s*(?:"([^"]+)"|'([^']+)'|([^\s"';]+))""", re.IGNORECASE
 )

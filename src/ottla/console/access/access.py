@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
+from pathlib import Path
 from typing import Final
 
 from ottla.console.access.audit import AuditTrail, stderr_trail
@@ -13,6 +14,7 @@ from ottla.console.access.roles import Role, Roles
 from ottla.console.access.sessions import Session, Sessions
 from ottla.console.access.viewer import Viewer
 from ottla.console.cluster import ClusterView
+from ottla.console.connectors import WorkerAddress
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,12 @@ class Settings:
     """Whether a proxy on this machine is between browsers and the console."""
     port: int = 8080
     trail: AuditTrail = field(default_factory=stderr_trail)
+    workers: tuple[WorkerAddress, ...] = ()
+    """Workers of connectors, one of each Connect cluster."""
+    home: Path | None = None
+    """Where runs of jobs are kept; None: none are shown."""
+    promotes: bool = False
+    """Whether administrators may promote replays of that home."""
 
 
 class Access:

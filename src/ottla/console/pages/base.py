@@ -25,7 +25,7 @@ from ottla.client.errors import ClientError
 from ottla.console.access.access import Access
 from ottla.console.access.viewer import Viewer
 from ottla.console.cluster import ClusterView
-from ottla.console.values import human_bytes
+from ottla.console.values import human_bytes, human_duration
 
 HERE: Final = Path(__file__).parents[1]
 LIVE_S: Final = 2.0
@@ -57,6 +57,7 @@ class Shell:
         )
         self.templates.filters |= {
             "bytes": lambda size: "" if size is None else human_bytes(size),
+            "duration": human_duration,
             "number": lambda number: "" if number is None else f"{number:,}",
             "time": _time,
             "segment": lambda name: quote(name, safe=""),

@@ -10,6 +10,9 @@ from starlette.routing import BaseRoute, Route
 
 from ottla.console.cluster import GroupPage
 from ottla.console.pages.base import Entry, Pages, neighbours, number_of, query_of
+from ottla.console.plots import plot
+from ottla.console.share_deliveries import share_rows
+from ottla.console.values import human_duration
 
 
 class GroupPages(Pages):
@@ -28,7 +31,8 @@ class GroupPages(Pages):
 
         async def fragment() -> dict[str, Any]:
             page = await view.groups_page(query.get("q", ""), number_of(query, "page"))
-            return {"page": page, "pages": neighbours(request, page.number, page.last)}
+            lags = await view.group_lags(page.rows)
+            return {"page": page, "lags": lags, "pages": neighbours(request, page.number, page.last)}
 
         return await self.live_page(request, "groups.html", fragment)
 
@@ -38,9 +42,18 @@ class GroupPages(Pages):
         view = self.view(request)
 
         async def fragment() -> dict[str, Any]:
+            view.trends.follow(("group", name), lambda: view.group(name))
             group: GroupPage | None = await view.group(name)
             if group is None:
                 raise HTTPException(404, f"There is no group {name!r}.")
-            return {"group": group, "lag": sum(each.lag or 0 for each in group.lags)}
+            trend = view.trends.of(("group", name))
+            return {
+                "group": group,
+                "shared": await share_rows(view, name) if group.kind == "share" else None,
+                "lag": sum(each.lag or 0 for each in group.lags),
+                "behind": trend.lag,
+                "records": plot(trend.records.samples, lambda count: f"{count:,.0f} records"),
+                "seconds": plot(trend.seconds.samples, human_duration),
+            }
 
         return await self.live_page(request, "group.html", fragment)

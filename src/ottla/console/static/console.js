@@ -50,6 +50,23 @@ document.addEventListener("visibilitychange", () => {
 begin();
 document.querySelectorAll("[data-search]").forEach((each) => follow(each, each.dataset.search, true));
 
+document.querySelectorAll("form[data-check]").forEach((form) => {
+  const into = document.getElementById(form.dataset.into);
+  let waits, latest = 0;
+  form.addEventListener("input", () => {
+    clearTimeout(waits);
+    waits = setTimeout(async () => {
+      const mine = ++latest;
+      const body = new URLSearchParams(new FormData(form));
+      const answer = await fetch(form.dataset.check, { method: "POST", body }).catch(() => null);
+      const text = answer && answer.ok ? await answer.text() : "";
+      if (mine !== latest) return;
+      if (text) into.innerHTML = text;
+      else into.textContent = "It could not be checked: the console did not answer, or the session is over.";
+    }, 400);
+  });
+});
+
 const goto = Object.fromEntries(
   [...document.querySelectorAll("nav [data-key]")].map((link) => [link.dataset.key, link.getAttribute("href")]),
 );

@@ -8,7 +8,10 @@ import pytest
 
 from ottla.cli.brokers.client import Connection
 from ottla.cli.console.commands import _settings
+from ottla.connect.rest.client import Access as WorkerLogin
+from ottla.connect.rest.client import basic
 from ottla.console.access.roles import Role
+from ottla.console.connectors import NO_LOGIN
 from ottla.console.server import Exposed, check_exposure
 
 SASL = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512"}
@@ -21,12 +24,16 @@ NOTHING: dict[str, Any] = {
     "allow_changes": False,
     "public_url": None,
     "audit_log": None,
+    "workers": (),
+    "home": None,
 }
 
 
-def asked(host: str = "127.0.0.1", properties: dict[str, str] | None = None, **given: Any) -> Any:
+def asked(
+    host: str = "127.0.0.1", properties: dict[str, str] | None = None, access: WorkerLogin = NO_LOGIN, **given: Any
+) -> Any:
     connection = Connection("h:1", properties or {})
-    return _settings(connection, host, {**NOTHING, **given}, is_encrypted=False)
+    return _settings(connection, access, host, {**NOTHING, **given}, is_encrypted=False)
 
 
 @pytest.mark.parametrize(
@@ -105,3 +112,21 @@ def test_roles_come_from_options_and_a_file_and_a_proxy_has_a_name(tmp_path: Pat
     assert [settings.roles.of(name) for name in ("alice", "bob", "carol")] == [Role.ADMIN, Role.EDITOR, Role.NONE]
     assert ("console.example" in settings.names, settings.scheme, settings.has_proxy) == (True, "https", True)
     assert not settings.is_loopback
+
+
+def test_a_login_at_workers_is_not_lent_to_everybody() -> None:
+    login = WorkerLogin(basic("ops", "secret"))
+    assert not asked(access=login, workers=("w:8083",)).changes
+    assert asked(access=login, workers=("w:8083",), allow_changes=True).changes
+    assert asked(access=login).changes
+    assert asked(workers=("w:8083", "v:8083")).changes
+    assert [each.url for each in asked(workers=("w:8083", "v:8083")).workers] == ["w:8083", "v:8083"]
+
+
+def test_jobs_of_this_user_are_shown_here_and_changed_only_where_that_is_meant(tmp_path: Path) -> None:
+    assert asked().home is not None
+    assert not asked().promotes
+    assert asked(home=str(tmp_path)).promotes
+    with_login = asked(properties=SASL, login=True)
+    assert (with_login.home, with_login.promotes) == (None, True)
+    assert asked(properties=SASL, login=True, home=str(tmp_path)).home == tmp_path

@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from ottla.cli.pipeline import promote as pipeline_promote
+from ottla.pipeline import promote as promoting
 from ottla.pipeline.run_store import FlowRecord, RunDirectory, RunRecord, run_directory
 
 
@@ -27,7 +28,7 @@ def make(home: Path, name: str, position: int, replays: str | None = None) -> Ru
 def test_a_refusal_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, replay = make(tmp_path, "flights", 10), make(tmp_path, "v2", 4, replays="flights")
     stopped: list[str] = []
-    monkeypatch.setattr(pipeline_promote, "stop", lambda run, within_s: stopped.append(run.name))
+    monkeypatch.setattr(promoting, "stop", lambda run, within_s: stopped.append(run.name))
 
     with first.claimed(), replay.claimed():
         outcome = CliRunner().invoke(
@@ -50,7 +51,7 @@ def test_a_refusal_after_that_says_what_was_stopped(tmp_path: Path, monkeypatch:
         (first.path / "checkpoints" / "delays" / "offsets" / "0").write_text("v1\n{}\n" + text)
         claim.__exit__(None, None, None)
 
-    monkeypatch.setattr(pipeline_promote, "stop", stop)
+    monkeypatch.setattr(promoting, "stop", stop)
 
     with replay.claimed():
         outcome = CliRunner().invoke(

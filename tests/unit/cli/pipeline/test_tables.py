@@ -2,8 +2,9 @@
 
 import pytest
 
-from ottla.cli.pipeline.tables import columns_that_fit, columns_with_content, flow_rows
+from ottla.cli.pipeline.tables import columns_that_fit, columns_with_content
 from ottla.pipeline.progress import Figures
+from ottla.pipeline.run_rows import flow_rows
 from ottla.pipeline.run_store import FAILED, LOST, RUNNING, STOPPED, WAITING, FlowRecord, RunRecord
 
 

@@ -37,7 +37,7 @@ for arguments in json.loads(sys.argv[1]):
     print("#", arguments[1], code, file=sys.stderr, flush=True)
 """
 _NOWHERE: Final = ("--bootstrap", "127.0.0.1:1")
-_NEEDS: Final = {"run", "replay", "diff", "test", "graph", "compact", "savepoint", "redrive"}
+_NEEDS: Final = {"run", "replay", "diff", "test", "graph", "compact"}
 """Those that load the job's file, or what reads its topics."""
 
 
