@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from ottla.metadata.acls import Acls
     from ottla.metadata.delegation_tokens import DelegationTokens
     from ottla.server.audit.audit_log import AuditLog
+    from ottla.server.connection import FrameHandler
     from ottla.server.membership import Join
     from ottla.server.metrics.broker_metrics import BrokerMetrics
 
@@ -298,7 +299,7 @@ class Broker:
         )
         dispatcher = Dispatcher(services)
         stack.push_async_callback(dispatcher.close)
-        handle_frame = dispatcher if metrics is None else metrics.meter(dispatcher)
+        handle_frame = self._observed(dispatcher, metrics, replicas, loop, stack)
         follow_settings(limits, metadata, loop)
         stack.callback(listeners.close)
         listeners.start(
@@ -315,6 +316,29 @@ class Broker:
         if metrics is not None:
             metrics.serving(services, compaction)
             stack.callback(metrics.stopping)
+
+    def _observed(
+        self,
+        dispatcher: Dispatcher,
+        metrics: "BrokerMetrics | None",
+        replicas: ReplicaManager,
+        loop: asyncio.AbstractEventLoop,
+        stack: AsyncExitStack,
+    ) -> "FrameHandler":
+        """The dispatcher, with its requests counted and slow ones traced where that is asked for."""
+        config, clock = self.config, self._platform.clock
+        handle = dispatcher if metrics is None else metrics.meter(dispatcher)
+        if config.tracing_endpoint is None:
+            return handle
+        from ottla.server.request_tracer import RequestTracer  # only a broker that traces pays for its code
+        from ottla.tracing import Tracer
+
+        tracer = Tracer(config.tracing_endpoint, "ottla-broker", str(config.node_id))
+        stack.push_async_callback(asyncio.to_thread, tracer.close)
+        slow_s = config.tracing_slow_request_ms / 1000
+        traced = RequestTracer(handle, tracer, loop, clock.monotonic, clock.now_ms, slow_s)
+        traced.follow(replicas.flushers().values())
+        return traced
 
     def _open_metrics(self, loop: asyncio.AbstractEventLoop, stack: AsyncExitStack) -> "BrokerMetrics | None":
         """What is measured, and where it is read; None without `metrics.listeners`, which costs nothing."""

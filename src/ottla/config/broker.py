@@ -91,6 +91,8 @@ class BrokerConfig:
     metrics_listeners: tuple[str, ...]
     metrics_topics_max: int
     metrics_groups_max: int
+    tracing_endpoint: str | None
+    tracing_slow_request_ms: int
     quota_window_num: int
     quota_window_size_seconds: int
     controller_quota_window_num: int

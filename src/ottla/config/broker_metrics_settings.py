@@ -27,4 +27,18 @@ METRICS: Final = (
         "Ottla's own. How many groups have series of their own at `metrics.listeners`; 0 for none.",
         AT_LEAST_0,
     ),
+    Setting(
+        "tracing.endpoint",
+        Kind.STRING,
+        None,
+        "Ottla's own. Address of a collector to which traces of slow requests are sent, as OTLP over HTTP: "
+        "`http://127.0.0.1:4318/v1/traces`. Unset, requests are not traced.",
+    ),
+    Setting(
+        "tracing.slow.request.ms",
+        Kind.INT,
+        "500",
+        "Ottla's own. Requests that take as long, or longer, are traced.",
+        AT_LEAST_0,
+    ),
 )

@@ -196,6 +196,8 @@ class GroupCommit:
         """How long they took, together."""
         self.synced = 0
         """Partitions that took part in them, together."""
+        self.on_round: Callable[[float, float], None] | None = None
+        """Called with the times at which a round began and ended, where requests are traced."""
 
     def start(self) -> None:
         """Begin to serve."""
@@ -372,6 +374,8 @@ class GroupCommit:
         self.rounds += 1
         self.round_s += now - self._round_began
         self.synced += len(round_)
+        if self.on_round is not None:
+            self.on_round(self._round_began, now)
         self._expected_marks = self._marks + self._marks_of_round
         self._round = []
         for job in round_:

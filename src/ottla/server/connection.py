@@ -94,6 +94,7 @@ class Connection:
         "local_host",
         "local_port",
         "moved_bytes",
+        "read_at",
         "spared",
     )
 
@@ -129,9 +130,8 @@ class Connection:
             self.local_host,
             self.local_port,
         ) = endpoints
-        self.last_active = loop.time()
+        self.last_active = self.read_at = loop.time()
         self.closed = False
-
         self.authentication = authentication
         self._finishes = False
         self._max_frame_bytes = max_frame_bytes
@@ -214,6 +214,7 @@ class Connection:
             framer.received(received)
             if framer.is_complete:
                 self._memory.has_received(self)
+        self.read_at = self._loop.time()
         self._handle_frames()
         if self._reading and self._transport.has_decrypted():
             self._loop.call_soon(self._read_decrypted)
@@ -224,7 +225,7 @@ class Connection:
         When too much is under way or unsent the rest is set aside: what a client pipelines costs no more than that.
         """
         framer = self._framer
-        self.last_active = self._loop.time()
+        self.last_active = self.read_at
         self._gives_way = False
         self._consuming = True
         try:
@@ -254,6 +255,7 @@ class Connection:
             return  # since this was scheduled; a holder resumes it
         self._start_reading()
         self._handling_errors(self._handle_frames)
+        self.last_active = self._loop.time()
 
     def _dispatch(self, frame: memoryview) -> None:
         slot = self._replies.open_slot(self)
@@ -471,9 +473,14 @@ class Connection:
     # -- the end ---------------------------------------------------------------------------------------------------
 
     @property
+    def has_unsent(self) -> bool:
+        """Whether replies wait for the client to take them."""
+        return bool(self._replies.unsent)
+
+    @property
     def idle(self) -> bool:
         """Nothing is expected of us: there is no request under way, or the client does not take the replies."""
-        return not self._replies.slots or bool(self._replies.unsent)
+        return not self._replies.slots or self.has_unsent
 
     def describe(self) -> str:
         return f"connection {self.connection_id} from {self.client_host}:{self.client_port}"

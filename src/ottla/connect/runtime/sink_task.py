@@ -26,6 +26,7 @@ from ottla.connect.runtime.connector_config import RuntimeSettings, SinkRuntimeS
 from ottla.connect.runtime.handling import DeadLetters, Tolerance
 from ottla.connect.runtime.plugins import ConnectorClass
 from ottla.connect.runtime.task import BasicContext, Report, Task, WorkerEnvironment
+from ottla.connect.runtime.traces import SinkTraces, traces_in
 from ottla.connect.runtime.worker_settings import WorkerSettings, connection_settings
 
 _WAIT_S: Final = 0.1
@@ -89,6 +90,8 @@ class SinkTask(Task):
         self._look_at = 0.0
         self._origins: dict[TopicPartition, TopicPartition] = {}
         self._longest_pause_s = 60.0
+        tracer = environment.tracer
+        self._traces = None if tracer is None else SinkTraces(tracer, task)
         self._flush_every_s = environment.settings.offset_flush_interval_ms / 1000
         self.written = 0
 
@@ -248,9 +251,12 @@ class SinkTask(Task):
     def _write_timed(self, batch: list[SinkRecord]) -> int:
         """Returns how many records the target takes in the time that there is."""
         count, began = len(batch), time.monotonic()
+        parents = [] if self._traces is None else traces_in(batch)
         self._write(batch)
         took_s = time.monotonic() - began
         self.figures.put(len(batch), took_s)
+        if parents and self._traces is not None:
+            self._traces.wrote(parents, len(batch), took_s)
         return max(1, int(count * _WRITE_S / max(took_s, 0.001)))
 
     def _write(self, batch: list[SinkRecord]) -> None:

@@ -27,6 +27,7 @@ from ottla.connect.runtime.new_topics import NewTopics
 from ottla.connect.runtime.plugins import ConnectorClass
 from ottla.connect.runtime.positions import position_value
 from ottla.connect.runtime.task import BasicContext, Delivery, Report, Task, WorkerEnvironment
+from ottla.connect.runtime.traces import SourceTraces
 from ottla.connect.runtime.transaction_boundary import Phase, TransactionBoundary
 from ottla.connect.runtime.worker_settings import TRANSACTIONAL
 from ottla.producers import abandon
@@ -70,6 +71,8 @@ class SourceTask(Task):
         """When the last change was made that was sent and is not committed yet."""
         self._on_topic = on_topic
         self._topics: set[str] = set()
+        tracer = environment.tracer
+        self._traces = None if tracer is None else SourceTraces(tracer, task)
         self.committed = 0
         """Transactions, or flushes."""
 
@@ -109,6 +112,8 @@ class SourceTask(Task):
         finally:
             writer.close()
             chain.close()
+            if self._traces is not None:
+                self._traces.ended(is_committed=False)
 
     def _writer(
         self,
@@ -196,7 +201,7 @@ class SourceTask(Task):
                 try:
                     if encoded.topic not in self._topics:
                         self._new_topic(encoded.topic, config)
-                    writer.send(encoded)
+                    writer.send(encoded if self._traces is None else self._traces.marked(encoded))
                     sent = True
                 except BadRecord as error:
                     self.context.tolerance.handle("KAFKA_PRODUCE", type(writer).__qualname__, error, item)
@@ -229,6 +234,8 @@ class SourceTask(Task):
         boundary.committed(took_s)
         self.figures.committed(took_s)
         self.figures.delivered()
+        if self._traces is not None:
+            self._traces.ended(is_committed=True)
         delivery = self.context.delivery
         if self._changed_at is not None and delivery is not None:
             self.context.delivery = replace(delivery, delivered_at=_now_ms(), changed_at=self._changed_at)

@@ -27,6 +27,7 @@ from ottla.connect.runtime.worker_settings import (
     with_overrides,
 )
 from ottla.connect.targets import Targets
+from ottla.tracing import Tracer
 
 CONNECTOR_LOG: Final = "ottla.connect.connector"
 _FIRST_PAUSE_S: Final = 0.2
@@ -47,6 +48,7 @@ class WorkerEnvironment:
     permissions: Permissions
     brokers: Brokers
     identities: Identities = field(default_factory=Identities)
+    tracer: Tracer | None = None
 
     def client(self, kind: str, config: Mapping[str, str]) -> dict[str, Any]:
         """Settings for a client of a connector: the worker's, then the connector's with `KIND.override.`.

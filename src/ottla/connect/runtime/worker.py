@@ -73,6 +73,7 @@ from ottla.connect.runtime.source_task import SourceTask
 from ottla.connect.runtime.statuses import Statuses
 from ottla.connect.runtime.task import Task, WorkerEnvironment, sentence_of, traced
 from ottla.connect.runtime.threads import in_thread
+from ottla.connect.runtime.traces import tracer_of
 from ottla.connect.runtime.used_topics import UsedTopics
 from ottla.connect.runtime.worker_settings import client_settings, worker_settings
 
@@ -110,7 +111,10 @@ class Worker:
             "header.converter": own.header_converter,
         }
         logs = logs_of(own, raw, self._on_record)
-        self.environment = WorkerEnvironment(own, raw, converters, logs, Positions(), secrets, permissions, brokers)
+        tracer = tracer_of(own.tracing_endpoint, address)
+        self.environment = WorkerEnvironment(
+            own, raw, converters, logs, Positions(), secrets, permissions, brokers, tracer=tracer
+        )
         self.membership = membership_of(own, raw, address, self.changed)
         self._peers = Peers(self.changed)
         self._reports = Reports(
@@ -152,6 +156,8 @@ class Worker:
                 self._thread.join()
             self._peers.stop()
             self.environment.brokers.stop()
+            if self.environment.tracer is not None:
+                steps.callback(self.environment.tracer.close)
             self._send(WorkerStopped())
 
     def changed(self) -> None:

@@ -145,6 +145,13 @@ class WorkerSettings(Settings):
         "",
     )
 
+    tracing_endpoint: str | None = setting(
+        "A collector of OpenTelemetry to which traces are sent as OTLP over HTTP, such as "
+        "http://127.0.0.1:4318/v1/traces: sources give records the header traceparent, and sinks follow it. None: no "
+        "traces.",
+        None,
+    )
+
     @property
     def standalone(self) -> bool:
         """Whether this worker is alone, with its state in a file."""

@@ -168,6 +168,13 @@ class RequestMeter:
             self._slow_since = 0.0
 
 
+def client_id_in(frame: memoryview) -> str:
+    """The client id of a request, or the beginning of a long one; empty if it has none."""
+    length = frame[CLIENT_ID_AT] << 8 | frame[CLIENT_ID_AT + 1]
+    length = 0 if length & 0x8000 else min(length, MOST_NAME_BYTES)  # -1: no client id
+    return bytes(frame[CLIENT_ID_AT + 2 : CLIENT_ID_AT + 2 + length]).decode("utf-8", "replace")
+
+
 class _Watch:
     """Stands between a slot and its connection until the reply is there."""
 
@@ -179,10 +186,7 @@ class _Watch:
         self.api_key = frame[0] << 8 | frame[1]
         self.version = frame[2] << 8 | frame[3]
         self.size = len(frame)
-        length = frame[CLIENT_ID_AT] << 8 | frame[CLIENT_ID_AT + 1]
-        length = 0 if length & 0x8000 else min(length, MOST_NAME_BYTES)  # -1: no client id
-        name = bytes(frame[CLIENT_ID_AT + 2 : CLIENT_ID_AT + 2 + length])
-        self.client_id = name.decode("utf-8", "replace")
+        self.client_id = client_id_in(frame)
         self.returned = 0.0
         self.began = meter.now()
 

@@ -45,7 +45,9 @@ def told() -> list[str]:
 
 @pytest.fixture
 def task(told: list[str]) -> Any:
-    environment: Any = SimpleNamespace(settings=SimpleNamespace(offset_flush_interval_ms=0), secrets=Secrets({}))
+    environment: Any = SimpleNamespace(
+        tracer=None, settings=SimpleNamespace(offset_flush_interval_ms=0), secrets=Secrets({})
+    )
     return SinkTask(TaskId("tested", 0), {}, environment, lambda *_: None, lambda _, topic: told.append(topic))
 
 

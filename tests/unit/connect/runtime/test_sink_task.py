@@ -87,7 +87,7 @@ class Grouped:
 
 def task_with(target: Target, consumer: Grouped) -> Any:
     environment: Any = SimpleNamespace(
-        settings=SimpleNamespace(offset_flush_interval_ms=0), secrets=Secrets({}), brokers=Brokers("")
+        tracer=None, settings=SimpleNamespace(offset_flush_interval_ms=0), secrets=Secrets({}), brokers=Brokers("")
     )
     task: Any = SinkTask(TaskId("tested", 0), {}, environment, lambda *_: None, lambda *_: None)
     task.context.log = logging.getLogger("tested")
@@ -177,7 +177,7 @@ def test_a_consumer_that_cannot_be_made_closes_the_sink_and_says_why(monkeypatch
         sink_task, "Chain", lambda *_: SimpleNamespace(close=lambda: closed.append("chain"), leave_out=lambda _: None)
     )
     environment: Any = SimpleNamespace(
-        settings=WorkerSettings(), converters={}, client=lambda *_: {}, brokers=Brokers("")
+        tracer=None, settings=WorkerSettings(), converters={}, client=lambda *_: {}, brokers=Brokers("")
     )
     task: Any = SinkTask(TaskId("tested", 0), {}, environment, lambda *_: None, lambda *_: None)
     runtime = SinkRuntimeSettings.model_validate({"name": "tested", "connector.class": "c", "topics": "t"})

@@ -117,7 +117,7 @@ def test_offsets_are_asked_with_secrets_filled_in(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(sink_offsets, "_reset", lambda _admin, group: asked.append(group))
     monkeypatch.setattr(sink_offsets, "_alterable", lambda *_: None)
     monkeypatch.setattr(sink_offsets, "_alter_in_target", lambda *_: None)
-    environment: Any = SimpleNamespace(secrets=Secrets({"GROUP": "mine"}))
+    environment: Any = SimpleNamespace(tracer=None, secrets=Secrets({"GROUP": "mine"}))
     config = {"consumer.override.group.id": "${env:GROUP}", "admin.override.x": "${env:GROUP}"}
     sink_offsets.committed("tested", config, environment)
     sink_offsets.reset("tested", config, environment)
@@ -163,7 +163,7 @@ def boundary(kind: str = "poll", *, gives_positions: bool = True, longest_s: flo
 
 def run(items: list[Any], start: Position | None, *, longest_s: float = 60.0) -> Transactions:
     """Every item is over the boundary; the task is stopped after the last."""
-    environment: Any = SimpleNamespace(settings=SimpleNamespace(), positions=SimpleNamespace())
+    environment: Any = SimpleNamespace(tracer=None, settings=SimpleNamespace(), positions=SimpleNamespace())
     task: Any = SourceTask(TASK, {}, environment, lambda *_: None, lambda *_: None)
     task.context.log = logging.getLogger("tested")
 
@@ -247,7 +247,7 @@ def test_a_source_that_asks_for_another_try_keeps_what_has_a_position(position: 
         yield SourceRecord(topic="t", value="b", position=position)
         raise Retriable("away")
 
-    environment: Any = SimpleNamespace(settings=SimpleNamespace(), positions=SimpleNamespace())
+    environment: Any = SimpleNamespace(tracer=None, settings=SimpleNamespace(), positions=SimpleNamespace())
     task: Any = SourceTask(TASK, {}, environment, lambda *_: None, lambda *_: None)
     source: Any = SimpleNamespace(part=dict, read=read, committed=lambda *_: None, changed_at=lambda *_: None)
     writer = Transactions()
@@ -270,7 +270,7 @@ def test_offsets_that_a_group_with_members_refuses_are_not_changed_anywhere(monk
     monkeypatch.setattr(sink_offsets, "_admin", lambda *_: admin)
     monkeypatch.setattr(sink_offsets, "_alterable", lambda *_: None)
     monkeypatch.setattr(sink_offsets, "_alter_in_target", lambda *arguments: told.append(arguments))
-    environment: Any = SimpleNamespace(secrets=Secrets({}))
+    environment: Any = SimpleNamespace(tracer=None, secrets=Secrets({}))
     wanted = {"partition": {"kafka_topic": "t", "kafka_partition": 0}, "offset": {"kafka_offset": 5}}
     with pytest.raises(Retriable, match="its tasks have not ended yet: try again"):
         sink_offsets.alter("tested", {}, [wanted], environment)
@@ -298,7 +298,7 @@ def refusal(code: int) -> Any:
 def test_a_topic_that_cannot_be_made_while_the_controller_changes_is_made_later(
     monkeypatch: pytest.MonkeyPatch, code: int, kind: type[ConnectError]
 ) -> None:
-    environment: Any = SimpleNamespace(settings=SimpleNamespace(topic_creation_enable=True))
+    environment: Any = SimpleNamespace(tracer=None, settings=SimpleNamespace(topic_creation_enable=True))
     task: Any = SourceTask(TASK, {}, environment, lambda *_: None, lambda *_: None)
     monkeypatch.setattr(source_task, "AdminClient", lambda _: refusal(code))
     wanted = {"topic.creation.default.partitions": "1", "topic.creation.default.replication.factor": "1"}
@@ -363,7 +363,7 @@ def test_why_a_record_was_not_taken_is_found_out_when_it_is_tried_again(monkeypa
                 on_delivery(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), SimpleNamespace(topic=lambda: "orders"))
 
     monkeypatch.setattr(source_task, "Producer", Refusing)
-    environment: Any = SimpleNamespace(settings=SimpleNamespace(group_id="g"))
+    environment: Any = SimpleNamespace(tracer=None, settings=SimpleNamespace(group_id="g"))
     writer = source_task.TransactionalWriter(TASK, {}, environment)
     sent = Encoded("orders", None, b"v", [], None, None)
     writer.send(sent)
