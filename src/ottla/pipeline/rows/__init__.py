@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from ottla.pipeline.rows.decode_protobuf import from_protobuf
     from ottla.pipeline.rows.duplicates import drop_duplicates
     from ottla.pipeline.rows.history import History, Versions, as_of, history
-    from ottla.pipeline.rows.schema_registry import Registry, RegistryAwayError, RegistryError, SubjectError, registry
     from ottla.pipeline.rows.table import Table, table
     from ottla.pipeline.rows.watermark import watermark
+    from ottla.registry.client import Registry, RegistryAwayError, RegistryError, SubjectError, registry
 
 __all__ = [
     "Checked",
@@ -43,31 +43,31 @@ __all__ = [
 ]
 
 _WHERE: Final = {
-    "Checked": "checked",
-    "History": "history",
-    "Registry": "schema_registry",
-    "RegistryAwayError": "schema_registry",
-    "RegistryError": "schema_registry",
-    "SubjectError": "schema_registry",
-    "Table": "table",
-    "Versions": "history",
-    "as_of": "history",
-    "checked": "checked",
-    "drop_duplicates": "duplicates",
-    "from_avro": "decode_avro",
-    "from_debezium": "decode_debezium",
-    "from_json": "decode_json",
-    "from_protobuf": "decode_protobuf",
-    "history": "history",
-    "labelled": "checked",
-    "registry": "schema_registry",
-    "table": "table",
-    "to_avro": "decode_avro",
-    "watermark": "watermark",
+    "Checked": "ottla.pipeline.rows.checked",
+    "History": "ottla.pipeline.rows.history",
+    "Registry": "ottla.registry.client",
+    "RegistryAwayError": "ottla.registry.client",
+    "RegistryError": "ottla.registry.client",
+    "SubjectError": "ottla.registry.client",
+    "Table": "ottla.pipeline.rows.table",
+    "Versions": "ottla.pipeline.rows.history",
+    "as_of": "ottla.pipeline.rows.history",
+    "checked": "ottla.pipeline.rows.checked",
+    "drop_duplicates": "ottla.pipeline.rows.duplicates",
+    "from_avro": "ottla.pipeline.rows.decode_avro",
+    "from_debezium": "ottla.pipeline.rows.decode_debezium",
+    "from_json": "ottla.pipeline.rows.decode_json",
+    "from_protobuf": "ottla.pipeline.rows.decode_protobuf",
+    "history": "ottla.pipeline.rows.history",
+    "labelled": "ottla.pipeline.rows.checked",
+    "registry": "ottla.registry.client",
+    "table": "ottla.pipeline.rows.table",
+    "to_avro": "ottla.pipeline.rows.decode_avro",
+    "watermark": "ottla.pipeline.rows.watermark",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+    return getattr(import_module(_WHERE[name]), name)

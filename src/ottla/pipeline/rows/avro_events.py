@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 from fastavro import parse_schema, schemaless_reader
 
 from ottla.pipeline.rows.change_types import DECIMAL, Schema
-from ottla.pipeline.rows.undecodable import Undecodable
+from ottla.registry.undecodable import Undecodable
 
 Convert = Callable[[Any], Any]
 """A value as fastavro reads it, without logical types, to one of JSON."""

@@ -35,8 +35,8 @@ from ottla.pipeline.rows.change_types import columns_of
 from ottla.pipeline.rows.checked import Checked
 from ottla.pipeline.rows.decode_debezium import HAS_KEY, decoded_changes, quoted
 from ottla.pipeline.rows.decode_json import parse_schema
-from ottla.pipeline.rows.schema_registry import Registry, RegistryError
-from ottla.pipeline.rows.undecodable import Undecodable
+from ottla.registry.client import Registry, RegistryError
+from ottla.registry.undecodable import Undecodable
 from ottla.spark.errors import SourceError
 from ottla.spark.fetch import read_range
 from ottla.spark.metadata import TopicMetadata

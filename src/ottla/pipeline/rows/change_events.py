@@ -22,8 +22,8 @@ from ottla.pipeline.rows.change_types import (
     plain_schema,
     reader,
 )
-from ottla.pipeline.rows.schema_registry import MAGIC, Registry, framed
-from ottla.pipeline.rows.undecodable import Undecodable
+from ottla.registry.client import MAGIC, Registry, framed
+from ottla.registry.undecodable import Undecodable
 
 UNKNOWN: Final = "__ottla_unknown"
 """The first column of the record's schema that the wanted rows do not have, or null."""

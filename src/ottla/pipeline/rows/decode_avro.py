@@ -19,8 +19,8 @@ from pyspark.sql.pandas.functions import arrow_udf
 from ottla.pipeline.rows.avro_types import KEPT_AS_STORED, spark_schema
 from ottla.pipeline.rows.checked import Checked
 from ottla.pipeline.rows.python_decoding import Decode, decode_column
-from ottla.pipeline.rows.schema_registry import Registry, frame, framed
-from ottla.pipeline.rows.undecodable import Undecodable
+from ottla.registry.client import Registry, frame, framed
+from ottla.registry.undecodable import Undecodable
 
 AVRO: Final = "AVRO"
 

@@ -13,7 +13,7 @@ from ottla.pipeline.rows.change_events import UNKNOWN, ChangeEvents, event_schem
 from ottla.pipeline.rows.checked import Checked
 from ottla.pipeline.rows.decode_json import parse_schema
 from ottla.pipeline.rows.python_decoding import decode_column
-from ottla.pipeline.rows.schema_registry import Registry
+from ottla.registry.client import Registry
 
 HAS_KEY = "__ottla_has_key"
 """Whether the record has a key."""

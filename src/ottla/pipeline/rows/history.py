@@ -48,12 +48,12 @@ from ottla.pipeline.inputs import GROUP, as_text, topic
 from ottla.pipeline.progress import LOOKUPS, WAITED_ROWS
 from ottla.pipeline.rows.captured import Captured, TableShape
 from ottla.pipeline.rows.change_events import event_schema
-from ottla.pipeline.rows.schema_registry import Registry
 from ottla.pipeline.rows.table_history import HISTORIES, START, TableHistory, instant_us
 from ottla.pipeline.rows.version_reader import ROW, STATUS, WAITED, TableSource, VersionSource, answer
 from ottla.pipeline.rows.version_store import STATUSES
 from ottla.pipeline.sinks.base import Snapshots
 from ottla.pipeline.times import microseconds
+from ottla.registry.client import Registry
 from ottla.spark.client_settings import library
 from ottla.spark.options import ReadOptions
 

@@ -33,7 +33,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ottla.pipeline.rows.undecodable import Undecodable
+from ottla.registry.undecodable import Undecodable
 
 Convert = Callable[[Any], Any]
 

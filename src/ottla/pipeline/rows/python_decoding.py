@@ -18,8 +18,8 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StringType, StructField, StructType
 
 from ottla.pipeline.rows.checked import Checked, decoded, source_of
-from ottla.pipeline.rows.schema_registry import RegistryAwayError
-from ottla.pipeline.rows.undecodable import Undecodable, UndecodableYet
+from ottla.registry.client import RegistryAwayError
+from ottla.registry.undecodable import Undecodable, UndecodableYet
 
 Decode = Callable[[bytes], dict[str, Any]]
 """One record to the fields of a row. Raises Undecodable."""

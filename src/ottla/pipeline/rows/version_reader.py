@@ -20,11 +20,11 @@ from pyspark.sql.types import StructType
 from ottla.pipeline.change_columns import OP, TRUNCATE, TS
 from ottla.pipeline.rows.change_events import UNKNOWN, ChangeEvents, event_schema
 from ottla.pipeline.rows.python_decoding import decode_array
-from ottla.pipeline.rows.schema_registry import Registry
 from ottla.pipeline.rows.version_runs import AT
 from ottla.pipeline.rows.version_runs import OP as OP_CODE
 from ottla.pipeline.rows.version_store import AHEAD, TIMELESS, TOO_OLD, HistoryError, Snapshot, VersionStore
 from ottla.pipeline.times import time_text
+from ottla.registry.client import Registry
 from ottla.spark.fetch import patient_metadata, read_range
 from ottla.spark.offsets import FlatOffsets, OffsetRange
 from ottla.spark.options import ReadOptions

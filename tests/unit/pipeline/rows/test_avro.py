@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 from ottla.pipeline.rows.avro_types import spark_schema
 from ottla.pipeline.rows.decode_avro import _Avro, _parsed
-from ottla.pipeline.rows.undecodable import Undecodable
+from ottla.registry.undecodable import Undecodable
 
 
 def record(*fields: dict[str, Any], name: str = "Flight") -> dict[str, Any]:

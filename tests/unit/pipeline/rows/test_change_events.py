@@ -25,14 +25,14 @@ from pyspark.sql.types import (
 from tests.support.change_events import AT_MS, UNSENT, CapturedTable, Event, numeric
 from tests.support.schema_registry import SchemaRegistry
 
-from ottla.pipeline.rows import schema_registry
 from ottla.pipeline.rows.avro_events import written_as
 from ottla.pipeline.rows.captured import _is_newer
 from ottla.pipeline.rows.change_events import UNKNOWN, ChangeEvents, Described, describe, event_schema
 from ottla.pipeline.rows.change_types import columns_of
 from ottla.pipeline.rows.python_decoding import decode_array
-from ottla.pipeline.rows.schema_registry import Registry, frame, registry
-from ottla.pipeline.rows.undecodable import Undecodable
+from ottla.registry import client
+from ottla.registry.client import Registry, frame, registry
+from ottla.registry.undecodable import Undecodable
 
 
 def wall(*parts: int) -> datetime:
@@ -348,8 +348,8 @@ def avro() -> Iterator[Avro]:
         yield found
         for table in found.tables:
             table.close()
-        while schema_registry._clients:
-            schema_registry._clients.popitem()[1].close()
+        while client._clients:
+            client._clients.popitem()[1].close()
 
 
 def decode_avro(wanted: StructType, events: list[Event], at: Registry | None) -> list[Any]:

@@ -9,11 +9,12 @@ from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from tests.unit.pipeline.rows.flight_proto import a_flight, file, message_class
 
-from ottla.pipeline.rows.decode_protobuf import _files_from, _files_in, _files_of, _message, _Protobuf, message_indexes
+from ottla.pipeline.rows.decode_protobuf import _files_in, _files_of, _Protobuf
 from ottla.pipeline.rows.protobuf_types import spark_schema
 from ottla.pipeline.rows.python_decoding import Decode
-from ottla.pipeline.rows.schema_registry import Found
-from ottla.pipeline.rows.undecodable import Undecodable
+from ottla.registry.client import Found
+from ottla.registry.protobuf import files_from, message_indexes, message_of
+from ottla.registry.undecodable import Undecodable
 
 ROW: dict[str, Any] = {
     "carrier": "UA",
@@ -108,17 +109,17 @@ def test_descriptors_come_from_a_class_a_set_or_a_registry(tmp_path: Path) -> No
     wholes = [
         _files_of(message_class("demo.Flight").DESCRIPTOR.file),
         _files_in(FileDescriptorSet(file=[described]).SerializeToString()),
-        _files_from(Found(7, "PROTOBUF", text, ())),
+        files_from(Found(7, "PROTOBUF", text, ())),
     ]
 
-    assert [_message(files, "demo.Flight").full_name for files in wholes] == ["demo.Flight"] * 3
-    assert _message(wholes[0], None).full_name == "demo.Other"  # the first of the file
+    assert [message_of(files, "demo.Flight").full_name for files in wholes] == ["demo.Flight"] * 3
+    assert message_of(wholes[0], None).full_name == "demo.Other"  # the first of the file
     with pytest.raises(ValueError, match=r"no Protobuf message demo\.Trip; there are: Flight, Other"):
-        _message(wholes[0], "demo.Trip")
+        message_of(wholes[0], "demo.Trip")
     with pytest.raises(ValueError, match="no Protobuf descriptors"):
         _files_in(b"\xff\xff")
     with pytest.raises(ValueError, match="does not give the descriptors"):
-        _files_from(Found(7, "PROTOBUF", 'syntax = "proto3";', ()))
+        files_from(Found(7, "PROTOBUF", 'syntax = "proto3";', ()))
 
 
 def test_a_schema_finds_what_it_imports() -> None:
@@ -129,6 +130,6 @@ def test_a_schema_finds_what_it_imports() -> None:
     message.field.add(name="leg", number=1, type=Field.TYPE_MESSAGE, type_name=".Leg", label=Field.LABEL_OPTIONAL)
     texts = [base64.b64encode(each.SerializeToString()).decode() for each in (leg, trip)]
 
-    files = _files_from(Found(3, "PROTOBUF", texts[1], (("leg.proto", texts[0]),)))
+    files = files_from(Found(3, "PROTOBUF", texts[1], (("leg.proto", texts[0]),)))
 
-    assert spark_schema(_message(files, None)).simpleString() == "struct<leg:struct<>>"
+    assert spark_schema(message_of(files, None)).simpleString() == "struct<leg:struct<>>"

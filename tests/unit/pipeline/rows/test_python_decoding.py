@@ -5,8 +5,8 @@ import pyarrow as pa
 import pytest
 
 from ottla.pipeline.rows.python_decoding import decode_array
-from ottla.pipeline.rows.schema_registry import RegistryAwayError
-from ottla.pipeline.rows.undecodable import Undecodable, UndecodableYet
+from ottla.registry.client import RegistryAwayError
+from ottla.registry.undecodable import Undecodable, UndecodableYet
 
 ROW = pa.struct([("n", pa.int8())])
 

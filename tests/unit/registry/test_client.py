@@ -4,8 +4,8 @@ from collections.abc import Iterator
 import pytest
 from tests.support.schema_registry import SchemaRegistry
 
-from ottla.pipeline.rows import schema_registry
-from ottla.pipeline.rows.schema_registry import (
+from ottla.registry import client
+from ottla.registry.client import (
     RegistryAwayError,
     RegistryError,
     SubjectError,
@@ -13,7 +13,7 @@ from ottla.pipeline.rows.schema_registry import (
     framed,
     registry,
 )
-from ottla.pipeline.rows.undecodable import Undecodable
+from ottla.registry.undecodable import Undecodable
 
 TEXT = '{"type": "record", "name": "Leg", "fields": [{"name": "to", "type": "string"}]}'
 QUICKLY = {"max.retries": "0"}
@@ -22,8 +22,8 @@ QUICKLY = {"max.retries": "0"}
 @pytest.fixture(autouse=True)
 def _closing() -> Iterator[None]:
     yield
-    while schema_registry._clients:
-        schema_registry._clients.popitem()[1].close()
+    while client._clients:
+        client._clients.popitem()[1].close()
 
 
 @pytest.fixture

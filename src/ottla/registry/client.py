@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from ottla.pipeline.rows.undecodable import Undecodable, UndecodableYet
+from ottla.registry.undecodable import Undecodable, UndecodableYet
 
 MAGIC: Final = 0
 _HEAD: Final = struct.Struct(">bI")
@@ -29,6 +29,10 @@ _SCHEMA_NOT_FOUND: Final = 40403
 _NOT_THERE: Final = {40401: "no such subject", 40402: "no such version", _SCHEMA_NOT_FOUND: "no such schema"}
 _FORGET_UNKNOWN_AFTER_S: Final = 10.0
 """An id that was unknown is asked for again after that: its schema may be on its way to this registry."""
+PROTOBUF: Final = "PROTOBUF"
+_MOST_KNOWN: Final = 1_000
+_MOST_UNKNOWN: Final = 10_000
+"""Ids that are remembered. A writer of records can name any number of them."""
 
 
 class RegistryError(Exception):
@@ -66,17 +70,24 @@ class Registry:
     url: str
     settings: tuple[tuple[str, str], ...] = ()
 
-    def by_id(self, schema_id: int, wanted: str) -> Found:
-        """The schema of an id, of the type `wanted` (AVRO, PROTOBUF); remembered by this process.
+    def by_id(self, schema_id: int, wanted: str | None) -> Found:
+        """The schema of an id, of the type `wanted` (AVRO, PROTOBUF), or of any; remembered by this process.
 
         Raises UndecodableYet if the registry does not know the id, Undecodable if it has another type, RegistryError.
         """
-        found = _client(self, os.getpid()).by_id(schema_id, wanted)
+        found = _client(self, os.getpid()).by_id(schema_id, wanted or PROTOBUF)
         if found is None:
             raise UndecodableYet(f"unknown schema id {schema_id}")
-        if found.type != wanted:
+        if found.type != (wanted or found.type):
             raise Undecodable(f"the schema of id {schema_id} is {found.type}, not {wanted}")
         return found
+
+    def check(self) -> None:
+        """Make the client of this process. Raises ValueError for an address or setting that it does not take."""
+        try:
+            _client(self, os.getpid())
+        except (ValueError, TypeError, OSError) as problem:
+            raise ValueError(f"the registry at {self.url} cannot be asked so: {problem}") from problem
 
     def by_subject(self, subject: str, wanted: str, version: int | None = None) -> Found:
         """The subject's schema of that version, or its latest. Raises SubjectError, RegistryError."""
@@ -140,9 +151,10 @@ class _Client:
         try:
             schema = self._ask(lambda: self._client.get_schema(schema_id, fmt=_format(wanted)))
         except SubjectError:
-            self._unknown[schema_id] = time.monotonic() + _FORGET_UNKNOWN_AFTER_S
+            _keep(self._unknown, schema_id, time.monotonic() + _FORGET_UNKNOWN_AFTER_S, _MOST_UNKNOWN)
             return None
-        found = self._known[schema_id] = self._found(schema_id, schema, wanted)
+        found = self._found(schema_id, schema, wanted)
+        _keep(self._known, schema_id, found, _MOST_KNOWN)
         return found
 
     def by_subject(self, subject: str, wanted: str, version: int | None) -> Found:
@@ -213,9 +225,16 @@ def _client(registry: Registry, process_id: int) -> _Client:
     return known
 
 
+def _keep(known: dict[int, Any], schema_id: int, what: Any, most: int) -> None:
+    if len(known) >= most:
+        known.clear()
+    known[schema_id] = what
+
+
 def _format(kind: str) -> str | None:
-    """Protobuf's schemas are asked for as descriptors: nothing in Python reads their text."""
-    return "serialized" if kind == "PROTOBUF" else None
+    """Protobuf's schemas are asked for as descriptors: nothing in Python reads their text. Schemas of other types are
+    answered as they are if they are asked for so."""
+    return "serialized" if kind == PROTOBUF else None
 
 
 def _as_client_wants(settings: tuple[tuple[str, str], ...]) -> dict[str, Any]:
