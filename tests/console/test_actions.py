@@ -12,7 +12,7 @@ import httpx
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from playwright.sync_api import Browser, expect
 from tests.support.console_process import Console
 from tests.support.eventually import eventually
@@ -241,6 +241,7 @@ def test_masked_fields_are_neither_shown_nor_found(users: Users, admin: AdminCli
     def found(user: str, text: str) -> str:
         return users.get(user, f"/topics/{topic}/records/search", filter=text)
 
+    assert eventually(lambda: users.client("bob").get(f"/topics/{topic}/records").status_code == 200)
     assert eventually(lambda: "4 of 4 offsets" in found("bob", "key == 1"))
     assert eventually(lambda: "42221" in found("admin", "value.card == '42221'"))
     for guess in (
@@ -288,3 +289,47 @@ def test_a_user_logs_in_and_out_with_the_keyboard(users: Users, browser: Browser
     expect(page.get_by_role("heading", name="Log in")).to_be_visible()
     assert (page.evaluate("window.hacked"), problems) == (None, [])
     page.close()
+
+
+def test_records_are_written_and_written_again_byte_for_byte(users: Users, admin: AdminClient) -> None:
+    users.done("alice", "/create-topic", name="written", partitions="3")
+    form = {"key": "k1", "value": '{"a": 1}', "value_as": "json", "headers": "source: web\nempty", "partition": "1"}
+    assert users.done("alice", "/topics/written/produce", **form) == (
+        "The record was written to partition 1, at offset 0."
+    )
+    producer = Producer(client(users.address, "admin"))
+    odd: list[tuple[str, str | bytes | None]] = [("h", b"\xff"), ("h", None), ("", b"")]
+    producer.produce("written", key=b"\0\xffkey", value=None, headers=odd, partition=2)
+    assert producer.flush(20) == 0
+    again = users.done("alice", "/topics/written/records/2/0/again")
+    assert again == "The record was written to partition 2, at offset 1."
+    consumer = Consumer({**client(users.address, "admin"), "group.id": "written"})
+    consumer.assign([TopicPartition("written", 1, 0), TopicPartition("written", 2, 0)])
+    found = {(each.partition(), each.offset()): each for each in consumer.consume(3, 20)}
+    consumer.close()
+    first = found[1, 0]
+    assert (first.key(), first.value(), first.headers()) == (b"k1", b'{"a": 1}', [("source", b"web"), ("empty", None)])
+    for offset in (0, 1):
+        copy = found[2, offset]
+        assert (copy.key(), copy.value(), copy.headers()) == (b"\0\xffkey", None, odd)
+    written = users.events(api="PRODUCE", outcome="succeeded")
+    assert len(written) == 2
+    assert "k1" not in json.dumps(written)
+
+    for wrong in ({"partition": "3"}, {"value": "{", "value_as": "json"}, {"key": "zz", "key_as": "hex"}):
+        assert users.post("alice", "/topics/written/produce", **wrong).status_code == 400
+    assert users.post("alice", "/topics/written/records/0/5/again").status_code == 404
+    assert users.post("bob", "/topics/written/produce", value="x").status_code == 403
+    assert (
+        users.client("alice").post("/topics/written/produce", data={"csrf": "forged", "value": "x"}).status_code == 403
+    )
+    ends = admin.list_offsets({TopicPartition("written", number): OffsetSpec.latest() for number in range(3)})
+    assert [each.result(20).offset for each in ends.values()] == [0, 1, 2]
+
+
+def test_why_a_record_is_still_there_stands_on_its_page(users: Users, admin: AdminClient) -> None:
+    make(admin, users, "staying", 1)
+    assert eventually(lambda: users.client("alice").get("/topics/staying/records/0/0").status_code == 200)
+    page = html.unescape(users.get("alice", "/topics/staying/records/0/0"))
+    assert "past the 7 days of retention.ms" in page
+    assert "should have gone by 2023-" in page or "It goes" in page

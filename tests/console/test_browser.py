@@ -1,5 +1,7 @@
 """The console in a real browser, by clicks and keys, with a real broker: pages, hostile contents, accessibility."""
 
+import base64
+import csv
 import json
 import os
 import subprocess
@@ -16,7 +18,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from playwright.sync_api import Browser, Page, expect
 from tests.support.console_process import Console
 from tests.support.ottla_process import OttlaProcess
+from tests.support.schema_registry import SchemaRegistry
+from tests.unit.pipeline.rows.flight_proto import a_flight, file
 from tools.docs.markdown import ROOT
+
+from ottla.registry.client import frame
+from ottla.registry.protobuf import WELL_KNOWN
 
 SCRIPT = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>"
 GROUP = f"kitchen {SCRIPT}/../?a=1#b"
@@ -28,13 +35,20 @@ BEGAN_MS = 1_700_000_000_000
 def broker() -> Iterator[OttlaProcess]:
     with OttlaProcess() as started:
         admin = AdminClient({"bootstrap.servers": started.bootstrap})
-        topics = [NewTopic("orders", 3, 1), *(NewTopic(f"many-{number:03}", 1, 1) for number in range(60))]
+        topics = [
+            NewTopic("orders", 3, 1),
+            NewTopic("states", 3, 1),
+            NewTopic("flights", 1, 1),
+            *(NewTopic(f"many-{number:03}", 1, 1) for number in range(60)),
+        ]
         for created in admin.create_topics(topics).values():
             created.result(30)
-        producer = Producer({"bootstrap.servers": started.bootstrap})
+        producer = Producer({"bootstrap.servers": started.bootstrap, "partitioner": "murmur2_random"})
         for number in range(RECORDS):
             value = json.dumps({"id": number, "amount": number * 7, "note": SCRIPT})
             producer.produce("orders", value, f"k{number}", headers={"source": SCRIPT}, timestamp=BEGAN_MS + number)
+        for number in range(50):
+            producer.produce("states", json.dumps({"n": number, "by": "=1+1"}), f"s{number % 10}")
         assert producer.flush(20) == 0
         consumer = Consumer(
             {
@@ -52,8 +66,20 @@ def broker() -> Iterator[OttlaProcess]:
 
 
 @pytest.fixture(scope="module")
-def console(broker: OttlaProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
-    started = Console(broker.bootstrap, "--audit-log", str(tmp_path_factory.mktemp("console") / "audit.log"))
+def registry() -> Iterator[SchemaRegistry]:
+    with SchemaRegistry(user="ann:secret") as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def console(
+    broker: OttlaProcess, registry: SchemaRegistry, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Console]:
+    directory = tmp_path_factory.mktemp("console")
+    config = directory / "registry.properties"
+    config.write_text("basic.auth.user.info=ann:secret\n")
+    options = ("--registry", registry.url, "--registry-config", str(config), "--audit-log", str(directory / "audit"))
+    started = Console(broker.bootstrap, *options)
     yield started
     started.close()
 
@@ -108,6 +134,99 @@ def test_records_from_an_offset_a_time_and_the_beginning(page: Page) -> None:
     expect(page.locator("#found tbody tr")).to_have_count(5)
     page.goto("/topics/orders/records?from=time&time=2099-01-01")
     expect(page.locator("#found")).to_contain_text("0 records")
+
+
+def test_the_latest_of_each_key_in_chosen_columns_and_files(page: Page, broker: OttlaProcess) -> None:
+    page.goto("/topics/states/records")
+    page.locator("select[name=from]").select_option("latest")
+    page.get_by_label("Columns").fill("key, value.n, value.by")
+    page.keyboard.press("Enter")
+    expect(page.locator("#found")).to_contain_text("10 keys")
+    expect(page.locator("#found th")).to_have_text(["Time", "Partition", "Offset", "key", "value.n", "value.by"])
+    numbers = {int(each) for each in page.locator("#found tbody td:nth-child(5)").all_inner_texts()}
+    assert numbers == set(range(40, 50))
+    with page.expect_download() as downloading:
+        page.get_by_role("link", name="CSV").first.click()
+    assert downloading.value.suggested_filename == "states.csv"
+    rows = list(csv.reader(Path(downloading.value.path()).read_text().splitlines()))
+    assert rows[0] == ["time", "partition", "offset", "key", "value.n", "value.by"]
+    assert {(row[3], int(row[4]), row[5]) for row in rows[1:]} == {(f"s{n % 10}", n, "'=1+1") for n in range(40, 50)}
+    page.get_by_role("link", name="Permanent link").click()
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "partitioner": "murmur2_random"})
+    producer.produce("states", json.dumps({"n": 60, "by": "later"}), "s0")
+    assert producer.flush(20) == 0
+    page.reload()
+    expect(page.locator("#found")).to_contain_text("10 keys")
+    expect(page.locator("#found")).not_to_contain_text("later")
+
+
+def test_a_key_is_looked_up_where_it_is_placed(page: Page) -> None:
+    page.goto("/topics/orders/records")
+    page.locator("select[name=look]").select_option("key")
+    page.get_by_label("Text").fill("k7")
+    page.keyboard.press("Enter")
+    expect(page.locator("#found tbody tr")).to_have_count(1)
+    expect(page.locator("#found")).to_contain_text("Kafka's default partitioner puts this key among 3 partitions")
+    page.get_by_role("link", name="Look at all partitions").click()
+    expect(page.locator("#found")).to_contain_text("300 of 300 offsets looked at")
+    expect(page.locator("#found tbody tr")).to_have_count(1)
+    page.goto("/topics/orders/records?look=header&header=source&for=none")
+    expect(page.locator("#found")).to_contain_text("0 records, 300 of 300 offsets")
+
+
+def test_records_are_shown_as_they_come(page: Page, broker: OttlaProcess) -> None:
+    page.goto("/topics/many-001/records?from=live&filter=value.n>=100&columns=value.n")
+    expect(page.locator("#found")).to_contain_text("Live: 0 of")
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for number in (1, 100, 2, 101):
+        producer.produce("many-001", json.dumps({"n": number}), "live", partition=0)
+    assert producer.flush(20) == 0
+    expect(page.locator("#found tbody td:nth-child(4)")).to_have_text(["101", "100"])
+
+
+def test_values_are_decoded_by_their_schemas(page: Page, broker: OttlaProcess, registry: SchemaRegistry) -> None:
+    leg = {"type": "record", "name": "Leg", "fields": [{"name": "to", "type": "string"}]}
+    avro = registry.register("flights-value", {"schema": json.dumps(leg)})
+    described = base64.b64encode(file().SerializeToString()).decode()
+    references = []
+    for number, name in enumerate(file().dependency):
+        text = base64.b64encode(WELL_KNOWN[name]).decode()
+        registry.register(name, {"schema": text, "schemaType": "PROTOBUF", "references": []})
+        references.append({"name": name, "subject": name, "version": 1})
+        assert number < 3
+    schema = {"schema": described, "schemaType": "PROTOBUF", "references": references}
+    protobuf = registry.register("flights-key", schema)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer.produce("flights", frame(avro) + b"\x06JFK")
+    producer.produce("flights", frame(protobuf) + b"\x02\x02" + a_flight().SerializeToString())
+    producer.produce("flights", frame(99) + b"?")
+    assert producer.flush(20) == 0
+    page.goto("/topics/flights/records?filter=value.to=='JFK'+or+value.legs[0].to=='JFK'&columns=value.to,value.kind")
+    expect(page.locator("#found tbody tr")).to_have_count(2)
+    expect(page.locator("#found")).to_contain_text("JFK")
+    expect(page.locator("#found tbody tr").first).to_contain_text("B")
+    page.goto("/topics/flights/records")
+    expect(page.locator("#found")).to_contain_text("the registry has no schema 99")
+    page.goto("/topics/flights/records/0/0")
+    expect(page.locator("main")).to_contain_text(f"Schema {avro}")
+    expect(page.locator("main")).to_contain_text("It goes after")
+
+
+def test_a_record_is_written_and_written_again(page: Page) -> None:
+    page.goto("/topics/many-002")
+    page.get_by_role("link", name="Write a record").click()
+    page.get_by_label("Partition").fill("0")
+    page.get_by_label("Key", exact=True).fill("<b>key</b>")
+    page.get_by_label("Value", exact=True).fill("a text")
+    page.get_by_label("Headers").fill("source: form")
+    page.get_by_role("button", name="Write the record").click()
+    expect(page.get_by_role("status")).to_contain_text("written to partition 0, at offset")
+    expect(page.locator("pre").first).to_have_text("<b>key</b>")
+    address = page.url
+    page.get_by_role("button", name="Produce again").click()
+    expect(page.get_by_role("status")).to_contain_text("written to partition 0, at offset")
+    assert page.url != address
+    expect(page.locator("table")).to_contain_text("form")
 
 
 def test_a_group_with_a_hostile_name_shows_its_lag_and_why_it_rebalanced(page: Page) -> None:
@@ -186,7 +305,17 @@ def test_a_page_shows_what_changes(page: Page, broker: OttlaProcess) -> None:
 @pytest.mark.parametrize(
     ("theme", "paths"),
     [
-        ("light", ("/", "/topics", "/topics/orders", "/topics/orders/records/0/0", f"/groups/{quote(GROUP, safe='')}")),
+        (
+            "light",
+            (
+                "/",
+                "/topics",
+                "/topics/orders",
+                "/topics/orders/records/0/0",
+                "/topics/orders/produce",
+                f"/groups/{quote(GROUP, safe='')}",
+            ),
+        ),
         ("dark", ("/groups", "/topics/orders/records")),
         (
             "light",

@@ -25,7 +25,7 @@ class Console:
         assert self._process.stderr is not None
         rest = self._process.stderr.read()
         self._process.stderr.close()
-        assert (self._process.wait(20), rest) == (0, "")
+        assert (self._process.wait(20), rest) == (0, ""), rest[-3000:]
 
     def body(self, path: str) -> bytes:
         with urllib.request.urlopen(self.url + path, timeout=20) as answer:

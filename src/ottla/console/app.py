@@ -24,6 +24,7 @@ from ottla.console.pages.groups import GroupPages
 from ottla.console.pages.login import LoginPages
 from ottla.console.pages.overview import OverviewPages
 from ottla.console.pages.pipelines import PipelinePages
+from ottla.console.pages.produce import ProducePages
 from ottla.console.pages.records import RecordPages
 from ottla.console.pages.security import SecurityPages
 from ottla.console.pages.topic_actions import TopicActions
@@ -34,6 +35,7 @@ from ottla.console.pages.transactions import TransactionPages
 PAGES: Final[tuple[type[Pages], ...]] = (
     OverviewPages,
     RecordPages,
+    ProducePages,
     TopicPages,
     TopicActions,
     TopicSettingPages,

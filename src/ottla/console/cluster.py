@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from typing import Any, Final, NamedTuple, TypeVar
 
-from confluent_kafka import ConsumerGroupState, IsolationLevel, TopicPartition
+from confluent_kafka import ConsumerGroupState, IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
 from ottla.admin import AsyncAdmin, Cluster, NotFound, Partition, Rebalance, UnsupportedRequest
@@ -261,6 +261,16 @@ class ClusterView:
             for each, answer in zip(futures, answers, strict=True)
             if not isinstance(answer, BaseException)
         }
+
+    async def newest_ms(self, partition: Partition) -> int | None:
+        """The largest timestamp of a partition; None if it has none, or its brokers do not know."""
+        asked = {TopicPartition(*partition): OffsetSpec.max_timestamp()}  # type: ignore[no-untyped-call]
+        (future,) = self.library.list_offsets(asked, request_timeout=TIMEOUT_S).values()
+        try:
+            timestamp = (await self.wait(future)).timestamp
+        except KafkaException:
+            return None
+        return None if timestamp is None or timestamp < 0 else int(timestamp)
 
     async def settings(self, topic: str) -> list[Setting]:
         """The settings of a topic, those that differ from their default first."""

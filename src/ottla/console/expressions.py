@@ -12,13 +12,15 @@ odd record ends no search. Regular expressions are those of RE2, whose time grow
 import ast
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from operator import attrgetter
+from typing import Any, Final, Protocol
 
 import re2
 
 LONGEST: Final = 1000
 """Characters of an expression."""
 DEEPEST: Final = 30
+MOST_COLUMNS: Final = 20
 NAMES: Final = ("key", "value", "headers", "timestamp", "offset", "partition", "size")
 
 
@@ -26,18 +28,36 @@ class ExpressionProblem(ValueError):
     """The text is no expression; the message has the reason."""
 
 
-class Row(NamedTuple):
-    """What an expression sees of a record: keys and values are JSON where they can be read as such, else text."""
+class Row(Protocol):
+    """What an expression sees of a record. Each part may be computed when it is asked for."""
 
-    key: Any
-    value: Any
-    headers: Mapping[str, str | None]
-    timestamp: int | None
-    """Milliseconds since the Unix epoch."""
-    offset: int
-    partition: int
-    size: int | None
-    """Bytes of key and value; None where some of them are masked."""
+    @property
+    def key(self) -> Any:
+        """A value of JSON where it could be decoded, else text; None for bytes."""
+
+    @property
+    def value(self) -> Any:
+        """As the key."""
+
+    @property
+    def headers(self) -> Mapping[str, Any]:
+        """By name, the last one of each."""
+
+    @property
+    def timestamp(self) -> int | None:
+        """Milliseconds since the Unix epoch."""
+
+    @property
+    def offset(self) -> int:
+        """The offset."""
+
+    @property
+    def partition(self) -> int:
+        """The number of the partition."""
+
+    @property
+    def size(self) -> int | None:
+        """Bytes of key and value; None where some of them are masked."""
 
 
 Evaluate = Callable[[Row], Any]
@@ -46,18 +66,38 @@ Test = Callable[[Row], bool]
 
 def compile_filter(text: str) -> Test:
     """The filter that the text describes. Raises ExpressionProblem."""
+    evaluate = _whole(parse(text))
+    return lambda row: bool(evaluate(row))
+
+
+def compile_columns(text: str) -> list[tuple[str, Evaluate]]:
+    """Columns, as `value.a.b, key, headers.x` names them: what each is called, and its value of a record.
+
+    Raises ExpressionProblem.
+    """
+    tree = parse(text.strip().strip(","))
+    parts = tree.elts if isinstance(tree, ast.Tuple) else [tree]
+    if len(parts) > MOST_COLUMNS:
+        raise ExpressionProblem(f"there are at most {MOST_COLUMNS} columns")
+    return [(ast.unparse(part), _whole(part)) for part in parts]
+
+
+def parse(text: str) -> ast.expr:
+    """The syntax tree of an expression, not yet looked at. Raises ExpressionProblem."""
     if len(text) > LONGEST:
-        raise ExpressionProblem(f"a filter has at most {LONGEST} characters")
+        raise ExpressionProblem(f"an expression has at most {LONGEST} characters")
     try:
-        tree = ast.parse(text.strip(), mode="eval")
+        return ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError) as problem:
         reason = problem.msg if isinstance(problem, SyntaxError) else "it is too deeply nested"
         raise ExpressionProblem(f"not an expression: {reason}") from None
+
+
+def _whole(tree: ast.expr) -> Evaluate:
     try:
-        evaluate = _compiled(tree.body, 0)
+        return _compiled(tree, 0)
     except RecursionError:  # from what quotes a part that is not allowed
         raise ExpressionProblem("the expression is too deeply nested") from None
-    return lambda row: bool(evaluate(row))
 
 
 def _compiled(node: ast.expr, depth: int) -> Evaluate:
@@ -68,8 +108,7 @@ def _compiled(node: ast.expr, depth: int) -> Evaluate:
         case ast.Constant(value=str() | int() | float() | None as constant):
             return lambda row: constant
         case ast.Name(id=name) if name in NAMES:
-            index = Row._fields.index(name)
-            return lambda row: row[index]
+            return attrgetter(name)
         case ast.Name(id="true" | "false" | "null" as word):
             meaning = {"true": True, "false": False, "null": None}[word]
             return lambda row: meaning

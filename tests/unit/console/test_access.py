@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ottla.console.access.masks import MASKED, MaskProblem, Masks, parse_masks, shown
+from ottla.console.access.masks import MASKED, MaskProblem, Masks, parse_masks
 from ottla.console.access.origins import is_known_host, is_own_form, loads_from_elsewhere, local_path
 from ottla.console.access.roles import Role, RoleProblem, parse_roles
 from ottla.console.access.sessions import (
@@ -16,6 +16,7 @@ from ottla.console.access.sessions import (
     Sessions,
     TooManySessions,
 )
+from ottla.console.values import written
 
 
 def test_roles_of_users_and_of_everybody_else() -> None:
@@ -69,16 +70,12 @@ def test_nesting_hides_nothing_and_breaks_nothing() -> None:
     inner = endless
     for _ in range(5000):
         inner["x"] = inner = {}
-    assert shown({"y": endless}, 100, pretty=True).text == MASKED
+    assert written(parse_masks(["value.card"]).applied("value", {"y": endless})) == "(too deeply nested to be shown)"
 
 
 def test_masked_headers_and_whole_parts() -> None:
     masks = parse_masks(["headers.Token", "key"])
-    assert masks.headers({"token": "a", "TOKEN": "b", "source": "c"}) == {
-        "token": MASKED,
-        "TOKEN": MASKED,
-        "source": "c",
-    }
+    assert [masks.hides_header(name) for name in ("token", "TOKEN", "source")] == [True, True, False]
     assert parse_masks(["headers.a.b"]).hides_header("a.b")
     assert parse_masks(["headers"]).hides_header("anything")
     assert masks.applied("key", {"id": 1}) == MASKED
@@ -89,12 +86,6 @@ def test_masked_headers_and_whole_parts() -> None:
 def test_a_text_that_is_no_mask(text: str) -> None:
     with pytest.raises(MaskProblem, match="no mask"):
         parse_masks([text])
-
-
-def test_what_is_shown_of_a_masked_value_is_written_anew() -> None:
-    found = json.loads('{"card": "first", "card": "second", "id": 1}')
-    text = shown(parse_masks(["value.card"]).applied("value", found), 1000, pretty=False).text
-    assert text == '{"card": "(masked)", "id": 1}'
 
 
 OWN = {"host": "console.example:8080", "origin": "https://console.example:8080", "sec-fetch-site": "same-origin"}

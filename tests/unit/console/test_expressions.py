@@ -1,13 +1,25 @@
 """Filters: what they let pass, and what is no filter."""
 
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
-from ottla.console.expressions import ExpressionProblem, Row, compile_filter
+from ottla.console.expressions import ExpressionProblem, compile_filter
 
 VALUE: Any = {"amount": 120, "name": "Alice", "tags": ["new", "error"], "deep": {"er": [1, {"x": None}]}}
+
+
+class Row(NamedTuple):
+    key: Any
+    value: Any
+    headers: dict[str, str]
+    timestamp: int
+    offset: int
+    partition: int
+    size: int
+
+
 ROW = Row("k1", VALUE, {"source": "web"}, 1_767_225_600_000, 7, 2, 300)
 
 
@@ -86,7 +98,7 @@ def test_what_is_too_deep_is_no_filter_and_ends_no_search() -> None:
     same: list[Any] = []
     for _ in range(5000):
         deep, same = [deep], [same]
-    assert not compile_filter("value == key")(Row(deep, same, {}, None, 0, 0, 0))
+    assert not compile_filter("value == key")(Row(deep, same, {}, 0, 0, 0, 0))
 
 
 def test_no_attribute_of_a_python_object_can_be_reached() -> None:

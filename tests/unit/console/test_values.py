@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.console.values import human_bytes, read_any, show
+from ottla.console.values import human_bytes, plain, recognise, show
 
 
 @pytest.mark.parametrize(
@@ -23,24 +23,24 @@ from ottla.console.values import human_bytes, read_any, show
     ],
 )
 def test_kinds(data: bytes | None, kind: str, text: str) -> None:
-    shown = show(data)
+    shown = show(recognise(data))
     assert (shown.kind, shown.text) == (kind, text)
 
 
 def test_what_is_large_is_cut() -> None:
-    shown = show("ä".encode() * (25 << 20))
+    shown = show(recognise("ä".encode() * (25 << 20)))
     assert (shown.kind, len(shown.text), shown.size, shown.is_cut) == ("text", 2_000, 50 << 20, True)
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_shown(data: bytes) -> None:
-    shown = show(data)
-    assert shown.size == len(data)
-    read_any(data)
+    value = recognise(data)
+    assert show(value).size == len(data)
+    assert isinstance(plain(value), str)
 
 
 def test_a_whole_record_is_laid_out() -> None:
-    assert show(b'{"a":[1]}', 100_000).text == '{\n  "a": [\n    1\n  ]\n}'
+    assert show(recognise(b'{"a":[1]}'), 100_000).text == '{\n  "a": [\n    1\n  ]\n}'
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,17 @@ from urllib.parse import urlsplit
 import click
 
 from ottla.cli.brokers.client import Connection, connection_options
+from ottla.cli.brokers.properties import read_properties
 from ottla.cli.brokers.worker_access import access_options
 from ottla.cli.terminal.exits import CommandFailed
 from ottla.cli.terminal.output import note
+from ottla.client.properties import PropertiesProblem
 from ottla.errors import sentence
 
 if TYPE_CHECKING:
     from ottla.connect.rest.client import Access
     from ottla.console.access.access import Settings
+    from ottla.console.values import Decode
 
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 _CREDENTIALS: Final = ("sasl.", "ssl.key", "ssl.certificate", "ssl.keystore")
@@ -49,6 +52,17 @@ _CREDENTIALS: Final = ("sasl.", "ssl.key", "ssl.certificate", "ssl.keystore")
     metavar="FIELD,...",
     multiple=True,
     help="Fields that only administrators see, such as value.card or headers.token.",
+)
+@click.option(
+    "--registry",
+    metavar="URL",
+    help="The schema registry that has the schemas of Avro and Protobuf records; several addresses of one with commas.",
+)
+@click.option(
+    "--registry-config",
+    metavar="FILE",
+    type=_FILE,
+    help="A file of the registry client's properties, such as basic.auth.user.info or ssl.ca.location.",
 )
 @click.option("--audit-log", metavar="FILE", help="Where logins and actions are noted. [default: standard error]")
 @click.option("--tls-certificate", metavar="FILE", type=_FILE, help="Serve HTTPS with this certificate (PEM).")
@@ -161,6 +175,7 @@ def _settings(
         changes=not given["read_only"] and (given["allow_changes"] or (local and not lends)),
         roles=parse_roles(roles),
         masks=parse_masks(given["masks"]),
+        decode=_decode(given.get("registry"), given.get("registry_config")),
         names=frozenset((*names, host.lower())),
         scheme=scheme or ("https" if is_encrypted else "http"),
         is_loopback=local,
@@ -171,6 +186,20 @@ def _settings(
         home=find_home(given["home"]) if given["home"] is not None or not asks_login else None,
         promotes=given["home"] is not None or asks_login,
     )
+
+
+def _decode(url: str | None, config: Path | None) -> "Decode":
+    """What reads values by their schema. Raises click.UsageError."""
+    from ottla.console.schemas import schemas_at, unconfigured
+
+    if url is None:
+        if config is not None:
+            raise click.UsageError("--registry-config belongs to --registry")
+        return unconfigured
+    try:
+        return schemas_at(url, {} if config is None else read_properties(config.read_text("utf-8"))).decode
+    except (ValueError, PropertiesProblem) as problem:
+        raise click.UsageError(f"--registry: {problem}") from None
 
 
 def _public(url: str | None) -> tuple[list[str], str]:

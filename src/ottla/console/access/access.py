@@ -15,6 +15,8 @@ from ottla.console.access.sessions import Session, Sessions
 from ottla.console.access.viewer import Viewer
 from ottla.console.cluster import ClusterView
 from ottla.console.connectors import WorkerAddress
+from ottla.console.schemas import unconfigured
+from ottla.console.values import Decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,8 @@ class Settings:
     """Whether anything can be changed."""
     roles: Roles = field(default_factory=Roles)
     masks: Masks = field(default_factory=Masks)
+    decode: Decode = unconfigured
+    """Reads values by the schemas of a registry."""
     names: frozenset[str] = frozenset()
     """Hosts by which browsers reach the console, beside this machine's own."""
     scheme: str = "http"

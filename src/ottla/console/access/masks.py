@@ -7,11 +7,8 @@ through. What is masked is replaced before anything looks at it: pages, filters,
 read as JSON is masked whole where a mask names a field of it, since the field might be anywhere in it.
 """
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Final
-
-from ottla.console.values import Shown
 
 MASKED: Final = "(masked)"
 DEEPEST: Final = 50
@@ -49,10 +46,6 @@ class Masks:
             return MASKED
         return _masked(found, paths, 0)
 
-    def headers(self, headers: Mapping[str, str | None]) -> dict[str, str | None]:
-        """The headers, as a filter may see them."""
-        return {name: MASKED if self.hides_header(name) else value for name, value in headers.items()}
-
     def hides_header(self, name: str) -> bool:
         """Whether the value of a header is masked; the letters' case does not matter."""
         return any(path in ((), ("*",)) or path[0].lower() == name.lower() for path in self._paths["headers"])
@@ -70,17 +63,6 @@ def parse_masks(texts: Iterable[str]) -> Masks:
         # the name of a header may have dots
         paths.append((part, ".".join(rest)) if part == "headers" and rest else (part, *rest))
     return Masks(paths)
-
-
-def shown(found: Any, most: int, *, pretty: bool) -> Shown:
-    """A masked key or value as pages show it: what is left, written anew, since the original may have a field twice."""
-    if found == MASKED or not isinstance(found, (dict, list)):
-        return Shown("text", MASKED, len(MASKED), False)
-    try:
-        text = json.dumps(found, indent=2 if pretty else None, ensure_ascii=False, default=str)
-    except RecursionError:
-        text = MASKED
-    return Shown("json", text[:most], len(text), len(text) > most)
 
 
 def _masked(found: Any, paths: tuple[Path, ...], depth: int) -> Any:

@@ -11,7 +11,7 @@ What is refused is in the audit log, too. An action that loses something first c
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from typing import Final, TypeVar
 from urllib.parse import parse_qs, urlencode
 
 from confluent_kafka import KafkaException
@@ -25,6 +25,8 @@ from ottla.console.access.audit import AuditProblem, Change, Sender
 from ottla.console.access.roles import Role
 from ottla.console.access.viewer import Viewer
 from ottla.console.pages.base import NOTICE, Pages, viewer_of
+
+T = TypeVar("T")
 
 LARGEST_FORM_BYTES: Final = 64 << 10
 MOST_FIELDS: Final = 200
@@ -66,13 +68,19 @@ class ActionPages(Pages):
         raise HTTPException(403, f"Nothing was done: {reason}.")
 
     async def change(
-        self, request: Request, change: Change, run: Callable[[], Awaitable[Any]], sentence: str, then: str
+        self,
+        request: Request,
+        change: Change,
+        run: Callable[[], Awaitable[T]],
+        sentence: str | Callable[[T], str],
+        then: str | Callable[[T], str],
     ) -> Response:
-        """Do it, and lead to `then`, which shows the sentence. Raises HTTPException if it fails."""
+        """Do it, and lead to `then`, which shows the sentence; either may depend on the outcome. Raises HTTPException
+        if it fails."""
         trail = self._shell.access.settings.trail
         await self.written(trail.begun(sender(request), change))
         try:
-            await run()
+            done = await run()
         except (KafkaException, ClientError, TimeoutError) as error:
             reason = reason_of(error)
             await self.written(trail.ended(sender(request), change, reason))
@@ -83,8 +91,9 @@ class ActionPages(Pages):
         finally:
             viewer_of(request).view.forget()
         await self.written(trail.ended(sender(request), change, None))
-        key = viewer_of(request).leave_notice(sentence)
-        return RedirectResponse(f"{then}{'&' if '?' in then else '?'}{urlencode({NOTICE: key})}", 303)
+        key = viewer_of(request).leave_notice(sentence if isinstance(sentence, str) else sentence(done))
+        following = then if isinstance(then, str) else then(done)
+        return RedirectResponse(f"{following}{'&' if '?' in following else '?'}{urlencode({NOTICE: key})}", 303)
 
     async def written(self, writing: Awaitable[None]) -> None:
         """Wait for the audit log. Raises HTTPException if it cannot be written."""
