@@ -3,7 +3,9 @@
 Modules are imported when they are first asked for: what reads dead letters needs no Spark.
 """
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -65,6 +67,17 @@ _WHERE: Final = {
     "to_avro": "ottla.pipeline.rows.decode_avro",
     "watermark": "ottla.pipeline.rows.watermark",
 }
+
+
+class _Rows(ModuleType):
+    """This package. Some functions have the name of their module, which the import of that module must not take."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _WHERE and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Rows
 
 
 def __getattr__(name: str) -> Any:
