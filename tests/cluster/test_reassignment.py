@@ -1,10 +1,13 @@
 """Partitions that move between brokers: held back, called off, through changes of controllers, with all they hold."""
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
+from ottla.console.brokers import ClusterPage, cluster_page
+from ottla.console.cluster import ClusterView
 from ottla.errors import ErrorCode
 from ottla.protocol.messages import alter_partition_reassignments as alter
 from ottla.protocol.messages import list_partition_reassignments as listing
@@ -79,6 +82,15 @@ def fill(cluster: ClusterInProcess, topic: str, throttled: str | None = None, co
     cluster.produce(topic, values(count), **{"batch.size": 1500})
 
 
+async def shown_by_the_console(cluster: ClusterInProcess) -> ClusterPage:
+    """Its page of the cluster."""
+    view = ClusterView(cluster.bootstrap, {})
+    try:
+        return await cluster_page(view)
+    finally:
+        view.close()
+
+
 @pytest.mark.parametrize("side", ["leader", "follower"])
 def test_a_replica_that_is_held_back_comes_when_it_is_no_more(cluster: ClusterInProcess, side: str) -> None:
     topic = f"held-back-{side}"
@@ -89,6 +101,10 @@ def test_a_replica_that_is_held_back_comes_when_it_is_no_more(cluster: ClusterIn
     cluster.produce(topic, values(50))  # those in sync are not held back
     assert under_way(cluster, topic) == [([3, 2, 1], [3], [1])]
     assert len(cluster.log_bytes(3, topic)) < len(cluster.log_bytes(1, topic)) / 2
+    (shown,) = (each for each in asyncio.run(shown_by_the_console(cluster)).moves if each.partition.topic == topic)
+    assert (shown.before, shown.after) == ((2, 1), (3, 2))
+    assert (shown.percent or 0) < 50
+    assert (shown.size_bytes or 0) > 30_000
     set_rates(cluster, side, None)
     eventually(lambda: cluster.partition(topic).replicas == (3, 2))
     assert read_all(cluster.bootstrap, topic, 350) == [*values(300), *values(50)]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
+from ottla.console.diffs import Comparisons
 from tests.pipeline.conftest import TopicFactory
 from tests.pipeline.topic import Topic
 
@@ -84,11 +85,12 @@ def test_a_mended_job_is_replayed_compared_and_promoted(
     assert len(admin.list_topics(replayed.name, 10).topics[replayed.name].partitions) == 2
     assert [message.offset() for message in delays.messages()] == [message.offset() for message in before]
 
-    compared = home("diff", run, "v2", "--json")
-    assert compared.returncode == 1, compared.stderr
-    found = json.loads(compared.stdout)["flows"]["delays"]
-    assert (found["equal"], found["only_in_a"], found["only_in_b"], found["differing"]) == (1, 0, 1, 1)
-    assert [example["key"] for example in found["examples"]] == ["DL", "UA"]
+    compared = Comparisons(home.path).begin(run, "v2", {"bootstrap.servers": bootstrap})  # as the console does
+    compared.thread.join(200)
+    assert (compared.problem, compared.exit_code) == ("", 1)
+    (found,) = compared.found or []
+    assert (found.flow, found.equal, found.only_in_a, found.only_in_b, found.differing) == ("delays", 1, 0, 1, 1)
+    assert [example.key for example in found.examples] == ["DL", "UA"]
 
     send(flights, ("AA", 1))
     assert "v2" in home.succeeds("promote", "v2", "--yes")

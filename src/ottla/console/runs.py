@@ -5,13 +5,15 @@ All of it is read from files of this machine, in threads. Letters are counted by
 
 import asyncio
 import contextlib
-import threading
+import functools
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from ottla.connect.runtime.threads import in_thread
 from ottla.console.cluster import ClusterView
 from ottla.console.sharing import Shared
 from ottla.pipeline import progress
@@ -28,6 +30,8 @@ TOPIC: Final = "topic "
 LETTERS: Final = ".dead-letters"
 LOOKED_AT_S: Final = 5.0
 """How long letters are counted; then the counts are of those that were read so far."""
+COUNTED_AT_A_TIME: Final = 2
+"""Topics of letters, by all viewers; others wait. A broker that is silent holds a count up for a minute."""
 _LETTERS_KEPT_S: Final = 60.0
 _QUERIES_S: Final = 10.0
 _MOST_QUERIES: Final = 200
@@ -105,6 +109,7 @@ class Runs:
     def __init__(self, home: Path) -> None:
         self.home = home
         self._shared = Shared()
+        self._counting = asyncio.Semaphore(COUNTED_AT_A_TIME)
 
     def forget(self) -> None:
         """Read anew: something was changed."""
@@ -120,10 +125,13 @@ class Runs:
 
     async def letters(self, view: ClusterView, topic: str) -> Letters:
         """Dead letters by reason. Raises PipelineError, KafkaException."""
-        key = "letters", topic, id(view)  # what users may read differs
-        return await self._shared.get(
-            key, lambda: asyncio.to_thread(_letters, view.client_properties, self.home, topic), _LETTERS_KEPT_S
-        )
+
+        async def ask() -> Letters:
+            count = functools.partial(_letters, view.client_properties, self.home, topic)
+            async with self._counting:
+                return await asyncio.wrap_future(in_thread(f"console counts {topic}", count))
+
+        return await view.shared.get(("letters", topic), ask, _LETTERS_KEPT_S)
 
     async def queries(self, view: ClusterView) -> list[SparkQuery]:
         """Queries of Spark, by the groups in which their tasks keep marks. Raises ClientError."""
@@ -274,7 +282,11 @@ class Redriving:
         self.problem = ""
         self._client = client
         self._plan = plan
-        self.thread = threading.Thread(target=self._run, name=f"redrive {plan.letters}", daemon=True)
+        self.end: Future[None] | None = None
+
+    def start(self) -> None:
+        """Begin; `end` is done when it is over, and never fails."""
+        self.end = in_thread(f"redrive {self.topic}", self._run)
 
     def _run(self) -> None:
         try:
@@ -313,5 +325,5 @@ class Redrives:
         while len(self._known) >= self.MOST_KEPT:
             del self._known[next(name for name, each in self._known.items() if each.is_over)]
         begun = self._known[topic] = Redriving(client, plan)
-        begun.thread.start()
+        begun.start()
         return begun

@@ -4,6 +4,7 @@ it is noted."""
 import asyncio
 import json
 import re
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -13,6 +14,7 @@ import pytest
 from tests.support.fake_connect import fake_connect
 from tests.support.run_homes import run_home
 
+from ottla.console import diffs
 from ottla.console.access.access import Access, Settings
 from ottla.console.access.audit import AuditTrail
 from ottla.console.app import application
@@ -163,3 +165,24 @@ def test_a_secret_that_was_not_shown_is_not_lost_and_a_worker_away_changes_nothi
         assert fake.configs["orders"]["new"] == "1"
     assert "hunter2" not in str(console.lines)
     assert [line["api"] for line in console.lines] == ["ALTER_CONNECTOR"] * 2
+
+
+def test_outputs_are_compared_row_by_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flow = {"equal": 3, "only_in_a": 0, "only_in_b": 1, "differing": 0, "columns": {}}
+    answer = {"flows": {"copies": {**flow, "examples": [{"key": "k", "in_a": [], "in_b": ["<b>new</b>"]}]}}}
+    program = f"print({json.dumps(answer)!r})"
+    monkeypatch.setattr(diffs, "ottla_command", lambda *_: [sys.executable, "-c", program])
+    run_home(tmp_path)
+
+    async def test(console: Console) -> None:
+        refused = await console.post("/pipelines/shop", "/compare-runs/v2/shop")
+        assert refused.status_code == 404
+        done = await console.post("/pipelines/shop", "/compare-runs/shop/v2")
+        assert done.status_code == 303
+        async with asyncio.timeout(20):
+            while "Examples of copies" not in (page := (await console.http.get("/pipelines/shop")).text):
+                await asyncio.sleep(0.05)
+        assert "&lt;b&gt;new&lt;/b&gt;" in page
+
+    console = run(test, home=tmp_path)
+    assert [line["api"] for line in console.lines] == ["COMPARE"] * 2

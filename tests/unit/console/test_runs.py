@@ -94,11 +94,14 @@ def test_one_redrive_a_topic_and_two_at_a_time(monkeypatch: pytest.MonkeyPatch) 
         redrives.begin({}, Plan("c"))
     go_on.set()
     for each in begun:
-        each.thread.join(10)
+        assert each.end is not None
+        each.end.result(10)
     assert [(each.is_over, each.problem, each.sent) for each in begun] == [(True, "fenced", 2), (True, "", 2)]
     assert redrives.of("b") is begun[1]
     assert redrives.of("c") is None
-    redrives.begin({}, Plan("a")).thread.join(10)
+    again = redrives.begin({}, Plan("a")).end
+    assert again is not None
+    again.result(10)
 
 
 def test_queries_of_spark_by_the_groups_of_their_tasks(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Runs of jobs: how far they are, their dead letters, replays beside their originals; redrive and promotion."""
 
 import asyncio
+import functools
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 from urllib.parse import quote
@@ -12,15 +13,18 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from ottla.client.errors import ClientError
-from ottla.console.access.audit import Change
+from ottla.connect.runtime.threads import in_thread
+from ottla.console.access.audit import Change, Sender
 from ottla.console.access.masks import MASKED
 from ottla.console.access.roles import Role
-from ottla.console.pages.actions import ActionPages, Form, confirmed
+from ottla.console.diffs import Comparison, Comparisons
+from ottla.console.pages.actions import ActionPages, Form, confirmed, sender
 from ottla.console.pages.base import Entry, Shell
-from ottla.console.runs import LOOKED_AT_S, Letters, Redrives, RunPage, Runs, plan_of
+from ottla.console.runs import LOOKED_AT_S, Letters, Redrives, Redriving, RunPage, Runs, plan_of
 from ottla.pipeline.errors import PipelineError, RunNotFoundError
 from ottla.pipeline.promote import take_place
 from ottla.pipeline.redrive import Wanted
+from ottla.tasks import supervised
 
 LETTERS_EVERY_S: Final = 2.0
 PROMOTION_S: Final = 60.0
@@ -45,6 +49,7 @@ class PipelinePages(ActionPages):
         home = shell.access.settings.home
         self._runs = None if home is None else Runs(home)
         self._redrives = Redrives()
+        self._comparisons = None if home is None else Comparisons(home)
 
     def routes(self) -> Sequence[BaseRoute]:
         """The addresses of the pages."""
@@ -54,6 +59,7 @@ class PipelinePages(ActionPages):
             Route("/pipelines/{run}/letters/{topic}", self.letters),
             self.action("/redrive-letters/{run}/{topic}", self.redrive, Role.EDITOR),
             self.action("/promote-replay/{run}", self.promote, Role.ADMIN),
+            self.action("/compare-runs/{run}/{replay}", self.compare, Role.ADMIN),
         ]
 
     # -- pages -------------------------------------------------------------------------------------------------------
@@ -75,10 +81,13 @@ class PipelinePages(ActionPages):
         """One run."""
         runs = self._known()
 
-        async def fragment() -> dict[str, Any]:
-            return {"run": await self._run(runs, request.path_params["run"])}
+        viewer = self.viewer(request)
 
-        promotes = self._shell.access.settings.promotes and self.viewer(request).may(Role.ADMIN)
+        async def fragment() -> dict[str, Any]:
+            run = await self._run(runs, request.path_params["run"])
+            return {"run": run, "comparisons": self._compared(run) if viewer.may(Role.ADMIN) else {}}
+
+        promotes = self._shell.access.settings.promotes and viewer.may(Role.ADMIN)
         return await self.live_page(request, "pipeline.html", fragment, promotes=promotes)
 
     async def letters(self, request: Request) -> Response:
@@ -115,9 +124,11 @@ class PipelinePages(ActionPages):
         async def begin() -> None:
             plan = await asyncio.to_thread(plan_of, runs.home, topic, Wanted(reason), leave_late=leave_late)
             try:
-                self._redrives.begin(client, plan)
+                begun = self._redrives.begin(client, plan)
             except PipelineError as problem:
                 raise Refused(str(problem)) from None
+            loop = asyncio.get_running_loop()
+            supervised(loop, self._note_end(sender(request), begun), f"audit of the redrive of {topic}")
 
         return await self.change(
             request,
@@ -126,6 +137,13 @@ class PipelinePages(ActionPages):
             "The redrive has begun.",
             f"/pipelines/{quote(run, safe='')}/letters/{quote(topic, safe='')}",
         )
+
+    async def _note_end(self, who: Sender, begun: Redriving) -> None:
+        """Write the outcome of a redrive into the audit log, when it has one."""
+        assert begun.end is not None
+        await asyncio.wrap_future(begun.end)
+        change = Change("REDRIVE_END", "TOPIC", begun.topic, (("letters", begun.sent),))
+        await self._shell.access.settings.trail.ended(who, change, begun.problem or None)
 
     async def promote(self, request: Request, form: Form) -> Response:
         """Have a replay take the place of the run that it replays."""
@@ -137,7 +155,8 @@ class PipelinePages(ActionPages):
 
         async def take() -> None:
             try:
-                await asyncio.to_thread(take_place, runs.home, replay, within_s=PROMOTION_S)
+                place = functools.partial(take_place, runs.home, replay, within_s=PROMOTION_S)
+                await asyncio.wrap_future(in_thread(f"promotion of {replay}", place))
             except (PipelineError, OSError) as problem:
                 raise Refused(str(problem)) from None
             finally:
@@ -151,6 +170,36 @@ class PipelinePages(ActionPages):
             "to the new outputs.",
             f"/pipelines/{quote(original, safe='')}",
         )
+
+    async def compare(self, request: Request, form: Form) -> Response:
+        """Compare the outputs of a run and its replay, row by row."""
+        runs, client = self._known(), self.view(request).client_properties
+        name, replay = request.path_params["run"], request.path_params["replay"]
+        run = await self._run(runs, name)
+        if not any((each.original, each.replay) == (name, replay) for each in run.beside):
+            raise HTTPException(404, f"{replay} is no replay of {name}.")
+        assert self._comparisons is not None
+        comparisons = self._comparisons
+
+        async def begin() -> None:
+            try:
+                comparisons.begin(name, replay, client)
+            except PipelineError as problem:
+                raise Refused(str(problem)) from None
+
+        return await self.change(
+            request,
+            Change("COMPARE", "RUN", name, (("replay", replay),)),
+            begin,
+            "The comparison has begun: it takes a minute or more.",
+            f"/pipelines/{quote(name, safe='')}",
+        )
+
+    def _compared(self, run: RunPage) -> dict[str, Comparison]:
+        """The comparisons of a run's page, by the replay."""
+        assert self._comparisons is not None
+        found = {each.replay: self._comparisons.of(each.original, each.replay) for each in run.beside}
+        return {replay: each for replay, each in found.items() if each is not None}
 
     # -- runs --------------------------------------------------------------------------------------------------------
 
