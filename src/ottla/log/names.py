@@ -17,6 +17,10 @@ CLEANED: Final = ".cleaned"
 SWAP: Final = ".swap"
 LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
+METADATA_TOPIC: Final = "__cluster_metadata"
+"""KRaft's log of metadata; only genuine Kafka writes it."""
+METADATA_SNAPSHOT: Final = ".checkpoint"
+"""A snapshot of it: record batches, as in a segment."""
 
 SEGMENT_SUFFIXES: Final = (LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX)
 _FUTURE_DIRECTORY: Final = re.compile(r"^(\S+)-(\d+)\.[0-9a-f]{32}-future$")

@@ -12,7 +12,7 @@ from ottla.protocol.schema import Message
 
 
 class ApiKey(IntEnum):
-    """The APIs whose messages are declared here; Kafka's KRaft-only ones are not."""
+    """The APIs whose messages are declared here; those that KRaft's nodes alone send each other are not."""
 
     PRODUCE = 0
     FETCH = 1
@@ -86,6 +86,8 @@ class ApiKey(IntEnum):
     SHARE_GROUP_DESCRIBE = 77
     SHARE_FETCH = 78
     SHARE_ACKNOWLEDGE = 79
+    ADD_RAFT_VOTER = 80
+    REMOVE_RAFT_VOTER = 81
     INITIALIZE_SHARE_GROUP_STATE = 83
     READ_SHARE_GROUP_STATE = 84
     WRITE_SHARE_GROUP_STATE = 85

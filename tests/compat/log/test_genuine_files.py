@@ -1,5 +1,6 @@
 """Files of one, read by the other: Kafka's tools and broker on what Ottla wrote, Ottla on what Kafka's broker wrote."""
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -7,11 +8,26 @@ from random import Random
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 from tests.support.eventually import eventually
 from tests.support.genuine import GenuineKafka
+from tests.support.metadata_records import normal, without_secrets
 from tests.support.tool_server import kafka_tool
 
+from ottla.admin import Admin, QuotaEntity
+from ottla.cli.app import run
+from ottla.cli.terminal import exits
 from ottla.clock import SystemClock
 from ottla.config.log import LogConfig
 from ottla.ids import BrokerId, LeaderEpoch, Offset, PartitionId, TopicName
@@ -170,13 +186,41 @@ def _produce(bootstrap: str) -> tuple[list[bytes], list[bytes]]:
     return committed, aborted
 
 
+def _describe(bootstrap: str) -> None:
+    """Have a rule, a password and a quota in the metadata."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    rule = AclBinding(
+        ResourceType.TOPIC,
+        TOPIC,
+        ResourcePatternType.LITERAL,
+        "User:alice",
+        "*",
+        AclOperation.READ,
+        AclPermissionType.ALLOW,
+    )
+    admin.create_acls([rule])[rule].result(30)
+    credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+    password = UserScramCredentialUpsertion("alice", credential, b"secret", b"salt")
+    admin.alter_user_scram_credentials([password])["alice"].result(30)
+    with Admin(bootstrap) as others:
+        others.alter_quotas(QuotaEntity(user="alice"), {"producer_byte_rate": 1e6})
+
+
 @pytest.fixture(scope="module")
 def kafkas(tmp_path_factory: pytest.TempPathFactory) -> Written:
     base = tmp_path_factory.mktemp("kafka")
-    with GenuineKafka(properties={"offsets.topic.num.partitions": "2"}) as kafka:
+    properties = {
+        "offsets.topic.num.partitions": "2",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+        "super.users": "User:ANONYMOUS",
+        "metadata.log.max.record.bytes.between.snapshots": "3000",
+    }
+    with GenuineKafka(properties=properties) as kafka:
         settings = {"segment.bytes": str(SEGMENT_BYTES), "index.interval.bytes": "4096"}
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
         admin.create_topics([NewTopic(TOPIC, 1, 1, config=settings)])[TOPIC].result(30)
+        _describe(kafka.bootstrap)
         committed, aborted = _produce(kafka.bootstrap)
         kafka.kill()
         shutil.copytree(kafka.log_dir, base / "killed")
@@ -269,6 +313,44 @@ def test_ottla_recovers_the_producers_that_kafka_knew(kafkas: Written, tmp_path:
         assert ours[producer_id].coordinator_epoch == entry.coordinator_epoch
         assert ours[producer_id].batches[-1].last_offset == entry.batches[-1].last_offset
     directory.close()
+
+
+def test_the_metadata_log_is_spelled_out_as_by_kafka(kafkas: Written, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = kafkas.stopped / "__cluster_metadata-0"
+    snapshots = sorted(directory.glob("*.checkpoint"))
+    files = [*sorted(directory.glob("*.log")), *snapshots[-1:], *kafkas.stopped.glob("bootstrap.checkpoint")]
+    assert len(files) == 3
+    seen = set()
+    for file in files:
+        assert run(["log", "dump", "--decode", "--json", str(file)]) == exits.OK
+        rows = list(map(json.loads, capsys.readouterr().out.splitlines()))
+        printed = kafka_tool("DumpLogSegments", "--cluster-metadata-decoder", "--files", str(file)).stdout
+        theirs = re.findall(r"^\| offset: (\d+) .*?(?:payload: | Snapshot\w+ )(\{.*\})$", printed, re.M)
+        ours = [row for row in rows if row["kind"] != "LeaderChangeMessage"]
+        assert [row["offset"] for row in ours] == [int(offset) for offset, _ in theirs]
+        for row, (_, text) in zip(ours, theirs, strict=True):
+            payload = json.loads(text)
+            if "type" in payload:
+                assert row["kind"].replace("Record", "").lower() + "record" == payload["type"].replace("_", "").lower()
+                assert row["version"] == payload["version"]
+                payload = payload["data"]
+            assert normal(row["fields"]) == normal(without_secrets(payload, row["fields"]))
+        seen |= {row["kind"] for row in rows}
+    assert {
+        "RegisterBrokerRecord",
+        "TopicRecord",
+        "PartitionRecord",
+        "PartitionChangeRecord",
+        "ConfigRecord",
+        "FeatureLevelRecord",
+        "ProducerIdsRecord",
+        "AccessControlEntryRecord",
+        "UserScramCredentialRecord",
+        "ClientQuotaRecord",
+        "LeaderChangeMessage",
+        "SnapshotHeaderRecord",
+        "SnapshotFooterRecord",
+    } <= seen
 
 
 def test_kafka_serves_what_ottla_wrote(tmp_path: Path) -> None:

@@ -7,25 +7,24 @@ import pytest
 
 from ottla.cluster.commands import CreateTopic
 from ottla.cluster.image import ResourceType
-from ottla.cluster.quorum_log import (
-    ConfigRecord,
-    PartitionChangeRecord,
-    PartitionRecord,
-    ProducerIdsRecord,
-    QuorumState,
-    RemoveTopicRecord,
-    TopicRecord,
-)
+from ottla.cluster.quorum_log import QuorumState
 from ottla.errors import CorruptMessage
 from ottla.ids import BrokerId, TopicName
 from ottla.metadata.adoption import FIRST_FREE_PRODUCER_ID, AdoptionProblem, find_adoptable
 from ottla.metadata.store.layout import uuid_to_text
-from ottla.protocol.compiled import encode
+from ottla.protocol.metadata_records import (
+    ConfigRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+    encode_record,
+)
 from ottla.protocol.schema import Message
 from ottla.records.record import Record, encode_batch
 
 ID = UUID(int=5)
-KINDS = {TopicRecord: 2, PartitionRecord: 3, ConfigRecord: 4, PartitionChangeRecord: 5, RemoveTopicRecord: 9}
 BEGIN, END, ABORT = (bytes([1, kind, 0, 0]) for kind in (23, 24, 25))
 
 
@@ -39,8 +38,7 @@ def partition_directory(log_dir: Path, name: str, topic_id: UUID | None = ID, ep
 
 
 def metadata_record(found: Message, version: int = 0) -> bytes:
-    body = b"".join(bytes(piece) for piece in encode(found, version))  # type: ignore[arg-type] # no records in it
-    return bytes([1, KINDS.get(type(found), 15), version]) + body
+    return encode_record(found, version)
 
 
 def batch(base_offset: int, *values: bytes) -> bytes:
@@ -215,10 +213,12 @@ def test_a_damaged_end_of_the_quorums_log_is_ignored() -> None:
 
 
 def test_records_that_no_quorum_writes_are_corrupt() -> None:
-    with pytest.raises(CorruptMessage, match="a metadata record at offset 0 has frame version 9"):
+    with pytest.raises(CorruptMessage, match="test, offset 0: a metadata record has frame version 9"):
         QuorumState().read(batch(0, bytes([9, 2, 0])), "test")
-    with pytest.raises(CorruptMessage, match=r"^test: "):
+    with pytest.raises(CorruptMessage, match=r"^test, offset 0: TopicRecord version 0"):
         QuorumState().read(batch(0, bytes([1, 2, 0, 0x7F])), "test")
+    with pytest.raises(CorruptMessage, match=r"^test, offset 0: .*ends within its frame"):
+        QuorumState().read(batch(0, bytes([1, 2])), "test")
 
 
 def test_control_batches_and_tombstones_of_the_quorum_are_passed_over() -> None:

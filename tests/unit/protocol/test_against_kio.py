@@ -39,9 +39,8 @@ OWN_API_KEYS = range(20_000, 30_000)
 """Ottla's own APIs, which kio cannot know."""
 
 
-# Messages of kio that Ottla does not declare: KRaft's own.
+# Messages of kio that Ottla does not declare: those between KRaft's nodes.
 NOT_IN_OTTLA = {
-    "add_raft_voter",
     "assign_replicas_to_dirs",
     "begin_quorum_epoch",
     "broker_heartbeat",
@@ -50,13 +49,8 @@ NOT_IN_OTTLA = {
     "controller_registration",
     "end_quorum_epoch",
     "fetch_snapshot",
-    "k_raft_version_record",
-    "remove_raft_voter",
-    "snapshot_footer_record",
-    "snapshot_header_record",
     "update_raft_voter",
     "vote",
-    "voters_record",
 }
 
 few = settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
@@ -64,7 +58,7 @@ few = settings(max_examples=5, deadline=None, suppress_health_check=list(HealthC
 
 def kio_package(cls: type[Message]) -> str:
     name = re.sub(r"(?<!Header)(?<=[a-z])(Request|Response)$", "", cls.__name__)
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+    return re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
 def kio_versions(package: str) -> set[int]:

@@ -56,13 +56,15 @@ def command() -> None:
     type=click.IntRange(1),
     help="Show at most so many batches or records of each file.",
 )
-@click.option("--decode", is_flag=True, help="Spell out the records of the coordinators' topics.")
+@click.option(
+    "--decode", is_flag=True, help="Spell out the records of the coordinators' topics, and of Kafka's metadata log."
+)
 @json_option
 def dump(
     paths: tuple[Path, ...], with_records: bool, offset: int, max_rows: int | None, decode: bool, as_json: bool
 ) -> int:
-    """Print what is in log files: batches or records of .log, entries of .index, .timeindex, .txnindex and .snapshot,
-    lines of checkpoints.
+    """Print what is in log files: batches or records of .log and of .checkpoint (snapshots of Kafka's metadata log),
+    entries of .index, .timeindex, .txnindex and .snapshot, lines of checkpoints.
 
     PATH is a file, or a partition's directory for all its .log files. With --json each row is one line.
     """

@@ -1,12 +1,12 @@
 """What `ottla log dump` shows of each kind of file."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from enum import Enum
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any
 
+from ottla.cli.log.fields import Fields, plain
 from ottla.cli.terminal.exits import CommandFailed
 from ottla.cli.terminal.output import Column, Row, columns_of
 from ottla.cli.terminal.record_lines import IncomingRecord, json_shape
@@ -32,6 +32,7 @@ Rows = Iterator[Row | str]
 
 _RECORD_COLUMNS = columns_of("offset# timestamp headers~ key~ value~")
 _DECODED_COLUMNS = columns_of("offset# kind fields~")
+_METADATA_COLUMNS = columns_of("offset# kind version# fields~")
 _LINES = ("-checkpoint", ".properties")
 _COLUMNS = {
     names.OFFSET_INDEX: columns_of("offset# position#"),
@@ -74,17 +75,32 @@ def files_to_dump(paths: Iterable[Path]) -> Iterator[Path]:
 
 def tables(path: Path, *, with_records: bool, decode: bool) -> tuple[Column, ...] | None:
     """The columns for a file's rows; None for batches."""
-    if path.suffix == names.LOG:
-        return (_DECODED_COLUMNS if decode else _RECORD_COLUMNS) if with_records else None
+    if _has_batches(path):
+        if not with_records:
+            return None
+        if decode:
+            return _METADATA_COLUMNS if _is_metadata(path) else _DECODED_COLUMNS
+        return _RECORD_COLUMNS
     return _COLUMNS.get(path.suffix, columns_of("line~"))
+
+
+def _has_batches(path: Path) -> bool:
+    return path.suffix in (names.LOG, names.METADATA_SNAPSHOT)
+
+
+def _is_metadata(path: Path) -> bool:
+    """Whether a file of batches is of KRaft's metadata log, or a snapshot of it."""
+    partition = names.partition_of(path.parent.name)
+    return path.suffix == names.METADATA_SNAPSHOT or (partition is not None and partition.topic == names.METADATA_TOPIC)
 
 
 def dump_file(path: Path, *, with_records: bool, from_offset: int, max_rows: int | None, decode: bool) -> Rows:
     """The rows of one file, of whatever kind. Raises OSError."""
-    if path.suffix == names.LOG:
+    if _has_batches(path):
         batches = _batches(path, from_offset)
         if decode:
-            yield from islice(_decoded(path, batches), max_rows)
+            decoded = _metadata_decoded if _is_metadata(path) else _decoded
+            yield from islice(decoded(path, batches), max_rows)
         elif with_records:
             yield from islice(_records(path, batches), max_rows)
         else:
@@ -230,40 +246,28 @@ def _decoded(path: Path, batches: Iterable[_Batch | str]) -> Rows:
             yield {"offset": record.offset, "kind": None, "fields": None}
         else:
             within = {"producer": _producer(header)} if header.is_transactional else {}
-            fields = _Fields({**_plain(decoded), **within})
+            fields = Fields({**plain(decoded), **within})
             yield {"offset": record.offset, "kind": type(decoded).__name__, "fields": fields}
 
 
-class _Fields(dict[str, object]):
-    """Named values; as text `name=value name=value`."""
+def _metadata_decoded(path: Path, batches: Iterable[_Batch | str]) -> Rows:
+    """Records of the metadata log; those of a newer Kafka are passed over, and counted at the end."""
+    from ottla.cli.log.metadata_log import spelled_out
 
-    def __str__(self) -> str:
-        return " ".join(f"{name}={value}" for name, value in self.items())
-
-
-def _plain(record: NamedTuple) -> dict[str, object]:
-    """A decoded record's fields as JSON has them; assignments and the like, which are bytes, by their size."""
-    return {name: _shown(content) for name, content in record._asdict().items()}
-
-
-def _shown(content: object) -> object:
-    match content:
-        case Enum():
-            return content.name
-        case None | int() | str():
-            return content
-        case bytes():
-            return f"{len(content)} bytes"
-        case tuple() if hasattr(content, "_asdict"):
-            return _Fields(_plain(cast("NamedTuple", content)))
-        case tuple() | list():
-            return [_shown(each) for each in content]
-        case frozenset() | set():
-            return sorted(map(_shown, content), key=str)
-        case Mapping():
-            return _Fields({str(name): _shown(each) for name, each in content.items()})
-        case _:
-            return str(content)
+    unread: list[str] = []
+    for opened in _opened(batches, path):
+        if isinstance(opened, str):
+            yield opened
+            return
+        header, record = opened
+        try:
+            yield spelled_out(record, is_control=header.is_control)
+        except CorruptMessage as problem:
+            unread.append(f"offset {record.offset}: {problem}")
+            yield {"offset": record.offset, "kind": None, "version": None, "fields": Fields(problem=str(problem))}
+    if unread:
+        more = f" (and {len(unread) - 1} more)" if unread[1:] else ""
+        yield f"{path}, {unread[0]}{more}; is it of a newer Kafka?"
 
 
 def _entries(path: Path) -> Rows:
@@ -302,6 +306,6 @@ def _entries(path: Path) -> Rows:
             yield {"line": line}
     else:
         yield (
-            f"{path} is no file of a log; those are .log, .index, .timeindex, .txnindex, .snapshot, checkpoints, "
-            f"meta.properties and {names.PARTITION_METADATA}"
+            f"{path} is no file of a log; those are .log, .checkpoint, .index, .timeindex, .txnindex, .snapshot, "
+            f"checkpoints, meta.properties and {names.PARTITION_METADATA}"
         )

@@ -1,7 +1,8 @@
 """Values of control records: the end of a transaction, the beginning of a leadership.
 
-Behind a version (int16), see `ottla.protocol.versioned`. Markers end transactions in user partitions (KIP-98); a
-LeaderChangeMessage opens each epoch of a KRaft log (KIP-595), with voters' directories since version 1 (KIP-853).
+Markers end transactions in user partitions (KIP-98), behind a version (int16), see `ottla.protocol.versioned`. A
+LeaderChangeMessage opens each epoch of a KRaft log (KIP-595), with voters' directories since version 1 (KIP-853); its
+version is its first field.
 """
 
 from __future__ import annotations

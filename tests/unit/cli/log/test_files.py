@@ -16,6 +16,13 @@ from ottla.ids import GroupId, MemberId, PartitionId, TopicId, TopicName, TopicP
 from ottla.log.checkpoints import encode_epochs, encode_offsets, encode_partition_metadata
 from ottla.log.producer_state import ProducerState
 from ottla.metadata.store.layout import uuid_to_text
+from ottla.protocol.metadata_records import (
+    ConfigRecord,
+    PartitionChangeRecord,
+    TopicRecord,
+    UserScramCredentialRecord,
+    encode_record,
+)
 from ottla.records.batch import Compression, read_header
 from ottla.records.record import Record, encode_batch
 
@@ -149,6 +156,80 @@ def test_dump_spells_out_what_the_group_coordinator_wrote(tmp_path: Path, capsys
     assert first["classic"]["protocols"] == [{"name": "range", "metadata": "3 bytes"}]
     assert second["state"] == "UNREVOKED_PARTITIONS"
     assert second["assigned"] == {str(topic_id): [0, 1]}
+
+
+def metadata_file(directory: Path, name: str, values: list[bytes]) -> Path:
+    """Of KRaft's metadata log: the header of a snapshot, and then `values`."""
+    directory.mkdir(exist_ok=True)
+    header = Record(0, T0_MS, b"\0\0\0\3", b"\0\0" + T0_MS.to_bytes(8, "big") + b"\0")
+    records = [Record(number, T0_MS, None, value) for number, value in enumerate(values, 1)]
+    file = directory / name
+    file.write_bytes(encode_batch([header], control=True) + encode_batch(records, base_offset=1))
+    return file
+
+
+METADATA = [
+    encode_record(TopicRecord(name="t", topic_id=UUID(int=5)), 0),
+    encode_record(PartitionChangeRecord(partition_id=2, topic_id=UUID(int=5), isr=[1, 2]), 1),
+    encode_record(ConfigRecord(resource_type=2, resource_name="t", name="retention.ms", value="5"), 0),
+    encode_record(ConfigRecord(resource_type=4, resource_name="1", name="x.SSL.Keystore.Password", value="pw"), 0),
+    encode_record(
+        UserScramCredentialRecord(
+            name="u", mechanism=1, salt=b"s", stored_key=b"k" * 32, server_key=b"K" * 32, iterations=4096
+        ),
+        0,
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("directory", "name"),
+    [
+        ("__cluster_metadata-0", "00000000000000000000.log"),
+        ("__cluster_metadata-0", "00000000000000000010-0000000001.checkpoint"),
+        ("data", "bootstrap.checkpoint"),
+    ],
+)
+def test_dump_spells_out_the_metadata_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], directory: str, name: str
+) -> None:
+    file = metadata_file(tmp_path / directory, name, METADATA)
+    assert run(["log", "dump", "--decode", str(file)]) == exits.OK
+    topic_id = "AAAAAAAAAAAAAAAAAAAABQ"
+    assert [line.split("\t") for line in capsys.readouterr().out.splitlines()] == [
+        ["0", "SnapshotHeaderRecord", "0", f"version=0 last_contained_log_timestamp={T0_MS}"],
+        ["1", "TopicRecord", "0", f"name=t topic_id={topic_id}"],
+        ["2", "PartitionChangeRecord", "1", f"partition_id=2 topic_id={topic_id} isr=[1, 2]"],
+        ["3", "ConfigRecord", "0", "resource_type=2 resource_name=t name=retention.ms value=5"],
+        ["4", "ConfigRecord", "0", "resource_type=4 resource_name=1 name=x.SSL.Keystore.Password value=(hidden)"],
+        [
+            "5",
+            "UserScramCredentialRecord",
+            "0",
+            "name=u mechanism=1 salt=1 bytes stored_key=32 bytes server_key=32 bytes iterations=4096",
+        ],
+    ]
+    assert run(["log", "dump", "--decode", "--max", "2", "--json", str(file)]) == exits.OK
+    assert json.loads(capsys.readouterr().out.splitlines()[1]) == {
+        "offset": 1,
+        "kind": "TopicRecord",
+        "version": 0,
+        "fields": {"name": "t", "topic_id": topic_id},
+    }
+
+
+def test_dump_passes_over_metadata_of_a_newer_kafka(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    values = [b"\1\x63\0\0", b"\1\2\x09\0", *METADATA[:1]]
+    file = metadata_file(tmp_path / "__cluster_metadata-0", "00000000000000000000.log", values)
+    assert run(["log", "dump", "--decode", str(file)]) == exits.FAILED
+    out, err = capsys.readouterr()
+    assert [line.split("\t")[:2] for line in out.splitlines()] == [
+        ["0", "SnapshotHeaderRecord"],
+        ["1", "-"],
+        ["2", "-"],
+        ["3", "TopicRecord"],
+    ]
+    assert "offset 1: metadata record type 99 (version 0) is not known (and 1 more); is it of a newer Kafka?" in err
 
 
 def test_dump_of_a_directory_without_segments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
