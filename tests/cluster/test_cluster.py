@@ -17,6 +17,7 @@ from ottla.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.messages.update_metadata import UpdateMetadataRequest
 from ottla.records.record import Record, encode_batch
+from tests.compat.cli.program import OttlaProgram
 from tests.support.cluster_in_process import ClusterInProcess
 from tests.support.eventually import eventually
 from tests.support.raw_client import ask
@@ -258,3 +259,8 @@ def test_tools_learn_where_the_log_of_each_replica_ends(cluster: ClusterInProces
     assert end_at(3, -1)[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
     cluster.resume_copying(3, topic)
     eventually(lambda: end_at(3, -2) == (0, 10))
+
+
+def test_a_cluster_without_a_quorum_names_its_zookeeper(cluster: ClusterInProcess) -> None:
+    said = OttlaProgram(cluster.bootstrap)("quorum", "status", code=1).stderr
+    assert "this cluster has no quorum of controllers: its metadata is in ZooKeeper at in-memory; `ottla" in said

@@ -56,6 +56,7 @@ _TOOLS: Final = {
     "GroupsCommand": "org.apache.kafka.tools.GroupsCommand",
     "LeaderElectionCommand": "org.apache.kafka.tools.LeaderElectionCommand",
     "LogDirsCommand": "org.apache.kafka.tools.LogDirsCommand",
+    "MetadataQuorumCommand": "org.apache.kafka.tools.MetadataQuorumCommand",
     "ProducerPerformance": "org.apache.kafka.tools.ProducerPerformance",
     "ReassignPartitionsCommand": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
     "ShareGroupCommand": "org.apache.kafka.tools.consumer.group.ShareGroupCommand",
@@ -251,8 +252,10 @@ class GenuineKafka(BrokerProcess):
         as_it_comes: bool = False,
         version: str = KAFKA_VERSION,
         classes: Path | None = None,
+        format_options: Sequence[str] = (),
     ) -> None:
-        """As `BrokerProcess`; `heap` is both -Xms and -Xmx, `version` is Kafka's, `classes` holds plug-ins.
+        """As `BrokerProcess`; `heap` is both -Xms and -Xmx, `version` is Kafka's, `classes` holds plug-ins,
+        `format_options` are more of the tool that formats the log directory.
 
         `as_it_comes`: with the options of Kafka's own start script, for measurements, instead of those that start soon.
         """
@@ -261,6 +264,7 @@ class GenuineKafka(BrokerProcess):
         self._as_it_comes = as_it_comes
         self._version = version
         self._classes = classes
+        self._format_options = tuple(format_options)
         self._controller_port = free_port()
 
     @property
@@ -284,7 +288,7 @@ class GenuineKafka(BrokerProcess):
         }
         self.properties_file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         if not (Path(settings["log.dirs"].split(",")[0]) / "meta.properties").exists():
-            arguments = ("format", "-t", _CLUSTER_ID, "-c", str(self.properties_file))
+            arguments = ("format", "-t", _CLUSTER_ID, "-c", str(self.properties_file), *self._format_options)
             kafka_tool(
                 "StorageTool",
                 *arguments,

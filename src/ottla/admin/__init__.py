@@ -11,10 +11,11 @@ if TYPE_CHECKING:
     from ottla.admin.asynchronous import AsyncAdmin
     from ottla.admin.blocking import Admin
     from ottla.admin.errors import NotFound, RequestRefused
-    from ottla.admin.operations.cluster import Broker, Cluster, LogDirectory, PartitionState, Quorum, Replica
+    from ottla.admin.operations.cluster import Broker, Cluster, LogDirectory, PartitionState, Replica
     from ottla.admin.operations.delegation_tokens import DelegationToken
     from ottla.admin.operations.features import Feature
     from ottla.admin.operations.groups import ListedGroup, Move, Rebalance
+    from ottla.admin.operations.quorum import Quorum, QuorumListener, QuorumReplica
     from ottla.admin.operations.quotas import EntityQuotas, QuotaEntity, QuotaUse
     from ottla.admin.operations.reassignments import Reassignment
     from ottla.admin.operations.share_groups import Deliveries, ShareGroup, ShareMember, ShareProgress
@@ -49,6 +50,8 @@ __all__ = [
     "Partition",
     "PartitionState",
     "Quorum",
+    "QuorumListener",
+    "QuorumReplica",
     "QuotaEntity",
     "QuotaUse",
     "Reassignment",
@@ -91,7 +94,9 @@ _MODULES: Final = {
     "OpenTransaction": "ottla.admin.operations.transactions",
     "Partition": "ottla.client.partition",
     "PartitionState": "ottla.admin.operations.cluster",
-    "Quorum": "ottla.admin.operations.cluster",
+    "Quorum": "ottla.admin.operations.quorum",
+    "QuorumListener": "ottla.admin.operations.quorum",
+    "QuorumReplica": "ottla.admin.operations.quorum",
     "QuotaEntity": "ottla.admin.operations.quotas",
     "QuotaUse": "ottla.admin.operations.quotas",
     "Reassignment": "ottla.admin.operations.reassignments",

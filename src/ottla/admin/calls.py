@@ -11,6 +11,7 @@ from ottla.admin.operations import (
     delegation_tokens,
     features,
     groups,
+    quorum,
     quotas,
     reassignments,
     share_groups,
@@ -106,7 +107,9 @@ class Calls:
     list_leader_ends = Call(cluster.list_leader_ends)
     describe_replicas = Call(cluster.describe_replicas)
     describe_log_directories = Call(cluster.describe_log_directories)
-    describe_quorum = Call(cluster.describe_quorum)
+    describe_quorum = Call(quorum.describe_quorum)
+    add_voter = Call(quorum.add_voter)
+    remove_voter = Call(quorum.remove_voter)
 
     list_transactions = Call(transactions.list_transactions)
     describe_transaction = Call(transactions.describe_transaction)

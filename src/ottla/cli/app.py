@@ -27,6 +27,7 @@ NOUNS: Final = {
     "quota": "List and set quotas of users, clients and addresses, show their use.",
     "telemetry": "Ask clients for their metrics, and show what they send.",
     "cluster": "Look at the cluster, or start one on this machine.",
+    "quorum": "Look at the quorum of Kafka's controllers, add and remove voters.",
     "console": "Show a cluster in the browser.",
     "cert": "Make certificates for development.",
     "doctor": "Check a cluster, and the machine of a broker.",

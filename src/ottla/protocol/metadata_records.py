@@ -43,6 +43,7 @@ Source: KIP-631 and the record definitions of Kafka 4.3.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from struct import Struct as Layout
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -363,7 +364,7 @@ class AbortTransactionRecord(Message):
 
 # --- frames ----------------------------------------------------------------------------------------------------
 
-RECORD_TYPES: Final = MappingProxyType(
+RECORD_TYPES: Final[Mapping[int, type[Message]]] = MappingProxyType(
     {
         0: RegisterBrokerRecord,
         1: UnregisterBrokerRecord,
@@ -396,7 +397,7 @@ RECORD_TYPES: Final = MappingProxyType(
 """The records' classes, by type."""
 _TYPE_OF: Final = {cls: number for number, cls in RECORD_TYPES.items()}
 
-CONTROL_TYPES: Final = MappingProxyType(
+CONTROL_TYPES: Final[Mapping[int, type[Message]]] = MappingProxyType(
     {
         2: LeaderChangeMessage,
         3: SnapshotHeaderRecord,

@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from starlette.testclient import TestClient
+from tests.compat.cli.program import OttlaProgram
 from tests.support import stories
 from tests.support.broker_process import BrokerProcess
 from tests.support.eventually import eventually
@@ -19,6 +21,7 @@ from tests.support.probe import free_port
 from tests.support.raw_client import ask
 from tests.support.share_groups import topic_id
 from tests.support.streams_member import Member, counting
+from tests.support.tool_server import kafka_tool
 from tests.support.transaction_stories import Teller
 
 from ottla.admin import (
@@ -100,13 +103,31 @@ def test_the_cluster(admin: Admin, process: BrokerProcess) -> None:
     assert (directory.moving_bytes, directory.problem) == (0, None)
 
 
-def test_the_controllers(admin: Admin, *, is_genuine: bool) -> None:
-    if is_genuine:
-        quorum = admin.describe_quorum()
-        assert (quorum.leader, list(quorum.voters.values())) == (1, [0])
-    else:
+def test_the_controllers(admin: Admin, process: BrokerProcess, *, is_genuine: bool) -> None:
+    ottla = OttlaProgram(process.bootstrap)
+    if not is_genuine:
         with pytest.raises(UnsupportedRequest):
             admin.describe_quorum()
+        said = ottla("quorum", "status", code=1).stderr
+        assert "no quorum of controllers: broker 1 keeps its metadata itself, in its log directory" in said
+        return
+    quorum = admin.describe_quorum()
+    assert (quorum.leader, [(each.node_id, each.lag) for each in quorum.voters]) == (1, [(1, 0)])
+    shown = ottla.json("quorum", "status")
+    (leader,) = shown["replicas"]
+    assert (shown["leader"], shown["max_voter_lag"]) == (1, 0)
+    assert (leader["node"], leader["role"], leader["lag"]) == (1, "leader", 0)
+    assert leader["listeners"][0].startswith("CONTROLLER://127.0.0.1:")
+    kafkas = ["--bootstrap-server", process.bootstrap, "describe"]
+    printed = kafka_tool("MetadataQuorumCommand", *kafkas, "--status").stdout
+    facts = {name: value.strip() for name, _, value in (line.partition(":") for line in printed.splitlines())}
+    assert (facts["LeaderId"], facts["LeaderEpoch"]) == ("1", str(shown["epoch"]))
+    assert int(facts["HighWatermark"]) >= shown["high_watermark"] > 0
+    assert json.loads(facts["CurrentVoters"])[0]["endpoints"] == leader["listeners"]
+    row = kafka_tool("MetadataQuorumCommand", *kafkas, "--replication").stdout.splitlines()[1].split()
+    assert row[:2] == ["1", leader["directory_id"] or "AAAAAAAAAAAAAAAAAAAAAA"]
+    refused = ottla("quorum", "remove", "1", "--yes", "--directory-id", "AAAAAAAAAAAAAAAAAAAABQ", code=1).stderr
+    assert "controller 1 keeps its vote" in refused
 
 
 def test_a_transaction_that_its_coordinator_knows(admin: Admin, process: BrokerProcess) -> None:

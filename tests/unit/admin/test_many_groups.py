@@ -2,16 +2,14 @@
 
 from typing import Any
 
-import pytest
 from tests.unit.admin.test_operations import run
 
-from ottla.admin import Address, Broker, Cluster, Partition, PartitionState, RequestRefused, Transaction
+from ottla.admin import Address, Broker, Cluster, Partition, PartitionState, Transaction
 from ottla.admin.operations import cluster, groups, transactions
 from ottla.admin.operations.core import Ask
 from ottla.client.errors import BrokerUnavailable
 from ottla.errors import ErrorCode
 from ottla.protocol.messages import describe_log_dirs as dirs
-from ottla.protocol.messages import describe_quorum as quorum
 from ottla.protocol.messages import list_offsets as ends
 from ottla.protocol.messages import metadata
 from ottla.protocol.messages import offset_fetch as fetch
@@ -101,19 +99,6 @@ def test_the_directories_of_brokers_that_answer() -> None:
     assert (sound.total_bytes, sound.usable_bytes, sound.problem) == (1000, 400, None)
     assert (broken.path, broken.total_bytes) == ("/a", None)
     assert broken.problem
-
-
-def test_controllers_and_how_far_they_are_behind() -> None:
-    voters = [quorum.ReplicaState(replica_id=each, log_end_offset=end) for each, end in ((3, 10), (1, 12), (2, -1))]
-    part = quorum.ResponsePartitionData(
-        partition_index=0, leader_id=1, leader_epoch=1, high_watermark=1, current_voters=voters, observers=[]
-    )
-    whole = quorum.DescribeQuorumResponse(topics=[quorum.ResponseTopicData(topic_name="m", partitions=[part])])
-    found, _ = run(cluster.describe_quorum(), lambda *_: whole)
-    assert (found.leader, found.voters) == (1, {1: 0, 2: 12, 3: 2})
-    refused = quorum.DescribeQuorumResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, topics=[])
-    with pytest.raises(RequestRefused):
-        run(cluster.describe_quorum(), lambda *_: refused)
 
 
 def test_what_a_transaction_holds_back_in_each_partition() -> None:

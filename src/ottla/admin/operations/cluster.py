@@ -4,21 +4,17 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ottla.admin.errors import RequestRefused, refusal
+from ottla.admin.errors import refusal
 from ottla.admin.operations.core import Ask, Operation, addresses, by_topic
 from ottla.client.addresses import Address
 from ottla.client.errors import ClientError
 from ottla.client.partition import Partition
-from ottla.errors import ErrorCode
 from ottla.protocol.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
     DescribeLogDirsResult,
 )
-from ottla.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
-from ottla.protocol.messages.describe_quorum import PartitionData as QuorumPartition
-from ottla.protocol.messages.describe_quorum import TopicData as QuorumTopic
 from ottla.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -33,7 +29,6 @@ _ANY_REPLICA: Final = -2
 """As a tool of this id, a broker is asked where its own log ends, whether it leads or follows."""
 _CONSUMER: Final = -1
 _LATEST: Final = -1
-_METADATA_TOPIC: Final = "__cluster_metadata"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,31 +140,6 @@ def _directory(result: DescribeLogDirsResult) -> LogDirectory:
         sum(part.partition_size for part in held if part.is_future_key),
         refusal(result.error_code) if result.error_code else None,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Quorum:
-    """The controllers of a cluster with KRaft: the active one, and by how many records of metadata the others, the
-    voters, are behind it."""
-
-    leader: int
-    voters: Mapping[int, int]
-
-
-def describe_quorum() -> Operation[Quorum]:
-    """The controllers of a cluster with KRaft. Raises `UnsupportedRequest` for one with ZooKeeper, `RequestRefused`,
-    `ClientError`."""
-    partition = QuorumPartition(partition_index=0)
-    request = DescribeQuorumRequest(topics=[QuorumTopic(topic_name=_METADATA_TOPIC, partitions=[partition])])
-    answer: DescribeQuorumResponse = yield Ask(request)
-    parts = [part for topic in answer.topics for part in topic.partitions]
-    code = answer.error_code or (parts[0].error_code if parts else ErrorCode.UNKNOWN_SERVER_ERROR)
-    if code:
-        raise RequestRefused(f"the quorum of controllers cannot be described: {refusal(code)}", code)
-    (found,) = parts
-    ends = {each.replica_id: each.log_end_offset for each in found.current_voters}
-    newest = max(ends.values(), default=0)
-    return Quorum(found.leader_id, {voter: newest - max(end, 0) for voter, end in sorted(ends.items())})
 
 
 def list_log_ends(
