@@ -27,6 +27,7 @@ from ottla.console.pages.pipelines import PipelinePages
 from ottla.console.pages.produce import ProducePages
 from ottla.console.pages.records import RecordPages
 from ottla.console.pages.security import SecurityPages
+from ottla.console.pages.share_keys import ShareKeyPages
 from ottla.console.pages.topic_actions import TopicActions
 from ottla.console.pages.topic_settings import TopicSettingPages
 from ottla.console.pages.topics import TopicPages
@@ -41,6 +42,7 @@ PAGES: Final[tuple[type[Pages], ...]] = (
     TopicSettingPages,
     GroupPages,
     GroupActions,
+    ShareKeyPages,
     TransactionPages,
     ConnectorPages,
     PipelinePages,

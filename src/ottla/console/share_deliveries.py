@@ -36,7 +36,13 @@ class Shared(NamedTuple):
     """The partitions of a share group; `problem`: why deliveries are not known."""
 
     rows: list[Row]
+    deliveries: Mapping[Partition, Sequence[Deliveries]]
     problem: str = ""
+
+    @property
+    def again(self) -> int:
+        """Records that were delivered, and will be again."""
+        return sum(each.again for each in self.rows)
 
 
 async def share_rows(view: ClusterView, name: str) -> Shared:
@@ -52,10 +58,15 @@ async def _share_rows(view: ClusterView, name: str) -> Shared:
     try:
         deliveries = await view.dear(lambda admin: admin.list_share_deliveries(name, asked))
     except UnsupportedRequest:
-        return Shared(rows(progress, {}, readers), "These brokers do not show what was delivered.")
+        return Shared(rows(progress, {}, readers), {}, "These brokers do not show what was delivered.")
     except ClientError as refused:
-        return Shared(rows(progress, {}, readers), f"What was delivered is not known: {refused}.")
-    return Shared(rows(progress, deliveries, readers))
+        return Shared(rows(progress, {}, readers), {}, f"What was delivered is not known: {refused}.")
+    return Shared(rows(progress, deliveries, readers), deliveries)
+
+
+def again(kept: Iterable[Deliveries]) -> list[Deliveries]:
+    """What was delivered, and will be again. PURE."""
+    return [each for each in kept if each.fate == _AVAILABLE and each.count]
 
 
 def rows(
@@ -67,16 +78,16 @@ def rows(
     found = []
     for partition, each in sorted(progress.items()):
         known = [kept for kept in deliveries.get(partition, ()) if kept.last_offset >= (each.start or 0)]
-        again = [kept for kept in known if kept.fate == _AVAILABLE and kept.count]
+        waiting = again(known)
         found.append(
             Row(
                 partition,
                 each.start,
                 each.lag,
                 readers.get(partition, 0),
-                _records(again),
-                max((kept.count for kept in again), default=0),
-                min((kept.first_offset for kept in again), default=None),
+                _records(waiting),
+                max((kept.count for kept in waiting), default=0),
+                min((kept.first_offset for kept in waiting), default=None),
                 _records(kept for kept in known if kept.fate == _ACKNOWLEDGED),
                 _records(kept for kept in known if kept.fate == _ARCHIVED),
             )

@@ -205,6 +205,16 @@ def test_share_groups(admin: Admin, process: BrokerProcess) -> None:
     moved = [Partition("t", 1), Partition("none", 0)]
     assert admin.list_share_deliveries("sharing", moved) == {Partition("t", 1): []}
     _note_deliveries(process.bootstrap)
+    teller = Teller(process.bootstrap)
+    for value in (b"a", b"b", b"c", b"d"):
+        teller.fill("t", stories.batch(value), partition=1)
+    access = Access(Settings(process.bootstrap, {}))
+    with TestClient(application(access), base_url="http://127.0.0.1") as client:
+        assert "/share-keys/sharing" in client.get("/groups/sharing").text
+        by_key = client.get("/share-keys/sharing").text
+        assert "3 of 3 records were looked at" in by_key
+        assert client.get("/share-keys/nothing").status_code == 404
+    access.close()
     assert admin.list_share_deliveries("sharing", moved) == {
         Partition("t", 1): [Deliveries(1, 3, "available", 2), Deliveries(4, 4, "archived", 5)]
     }
