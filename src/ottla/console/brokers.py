@@ -60,9 +60,7 @@ async def cluster_page(view: ClusterView) -> ClusterPage:
 
 async def _cluster_page(view: ClusterView) -> ClusterPage:
     cluster = await view.cluster()
-    directories = await view.shared.get(
-        "directories", lambda: view.dear(lambda admin: admin.describe_log_directories(cluster)), _DIRECTORIES_S
-    )
+    directories = await log_directories(view, cluster)
     quorum = await view.shared.get("quorum", lambda: _quorum(view), _QUORUM_S)
     moving, problem = await _moving(view)
     behind = under_replicated(cluster)
@@ -75,6 +73,13 @@ async def _cluster_page(view: ClusterView) -> ClusterPage:
         await _moves(view, cluster, dict(list(moving.items())[:SHOWN])),
         len(moving),
         problem,
+    )
+
+
+async def log_directories(view: ClusterView, cluster: Cluster) -> dict[int, list[LogDirectory]]:
+    """The log directories of each broker that shows them."""
+    return await view.shared.get(
+        "directories", lambda: view.dear(lambda admin: admin.describe_log_directories(cluster)), _DIRECTORIES_S
     )
 
 

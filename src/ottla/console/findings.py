@@ -1,10 +1,15 @@
 """What is healthy in a cluster and what is not, in sentences, each with the next step. PURE."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
-from ottla.admin import Cluster, Partition, PartitionState
+from ottla.admin import Cluster, LogDirectory, Partition, PartitionState
+from ottla.console.values import human_bytes
+
+LEAST_FREE: Final = 0.1
+"""The share of a volume below which somebody has to act."""
 
 
 class Severity(Enum):
@@ -24,8 +29,16 @@ class Finding(NamedTuple):
     link: str = ""
 
 
-def findings(cluster: Cluster, min_in_sync: Mapping[str, int]) -> list[Finding]:
-    """All findings, the worst first. `min_in_sync`: `min.insync.replicas` of topics, as far as it is known."""
+def findings(
+    cluster: Cluster,
+    min_in_sync: Mapping[str, int],
+    directories: Mapping[int, Sequence[LogDirectory]] = MappingProxyType({}),
+) -> list[Finding]:
+    """All findings, the worst first.
+
+    min_in_sync: `min.insync.replicas` of topics, as far as it is known.
+    directories: the log directories of brokers that show them.
+    """
     offline = [partition for partition, state in cluster.partitions.items() if state.leader is None]
     behind = [each for each, state in cluster.partitions.items() if len(state.in_sync) < len(state.replicas)]
     refusing = [each for each, state in cluster.partitions.items() if _refuses(each, state, min_in_sync)]
@@ -75,9 +88,30 @@ def findings(cluster: Cluster, min_in_sync: Mapping[str, int]) -> list[Finding]:
                 "/topics?state=behind",
             )
         )
+    found += _disk_findings(directories)
+    found.sort(key=lambda each: each.severity is not Severity.BAD)
     if not found:
         found.append(Finding(Severity.GOOD, "Everything is in order: all partitions have a leader and all replicas."))
     return found
+
+
+def _disk_findings(directories: Mapping[int, Sequence[LogDirectory]]) -> Iterator[Finding]:
+    for broker, each in ((broker, each) for broker, there in directories.items() for each in there):
+        if each.problem:
+            yield Finding(
+                Severity.BAD,
+                f"Broker {broker} does not use its log directory {each.path}: {each.problem}.",
+                "Replace the disk, then start the broker again: it copies what was there from the other replicas.",
+                "/cluster",
+            )
+        elif each.total_bytes and each.usable_bytes is not None and each.usable_bytes < LEAST_FREE * each.total_bytes:
+            yield Finding(
+                Severity.WARNING,
+                f"Broker {broker} has {human_bytes(each.usable_bytes)} of {human_bytes(each.total_bytes)} left on the "
+                f"disk of {each.path}.",
+                "Shorten retention.ms or retention.bytes of large topics, trim or delete topics, or move replicas.",
+                "/cluster",
+            )
 
 
 def _refuses(partition: Partition, state: PartitionState, min_in_sync: Mapping[str, int]) -> bool:

@@ -1,6 +1,6 @@
 """What the overview finds, in sentences with a next step."""
 
-from ottla.admin import Address, Broker, Cluster, Partition, PartitionState
+from ottla.admin import Address, Broker, Cluster, LogDirectory, Partition, PartitionState
 from ottla.console.findings import Severity, findings
 
 
@@ -35,3 +35,14 @@ def test_a_follower_that_lags() -> None:
 def test_no_controller() -> None:
     found = findings(Cluster(None, cluster().brokers, {}), {})
     assert found[0].text == "The cluster has no controller."
+
+
+def test_disks_that_are_nearly_full_and_disks_that_failed() -> None:
+    full = LogDirectory("/full", 1_000_000, 50_000, 3, 900_000, 0, None)
+    roomy = LogDirectory("/roomy", 1_000_000, 100_000, 3, 900_000, 0, None)
+    unknown = LogDirectory("/unknown", None, None, 3, 900_000, 0, None)
+    failed = LogDirectory("/failed", None, None, 0, 0, 0, "input/output error")
+    found = findings(cluster((1, (1, 2), (1,))), {}, {1: [full, roomy, unknown], 2: [failed]})
+    assert [each.severity for each in found] == [Severity.BAD, Severity.WARNING, Severity.WARNING]
+    assert found[0].text == "Broker 2 does not use its log directory /failed: input/output error."
+    assert found[2].text == "Broker 1 has 50.0 kB of 1.0 MB left on the disk of /full."

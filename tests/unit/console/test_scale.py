@@ -111,7 +111,7 @@ async def pages(access: Access, addresses: Iterable[str]) -> list[tuple[str, flo
 @pytest.mark.parametrize(
     ("address", "asked", "shows"),
     [
-        ("/", {"describe_cluster": 1, "list_groups": 1}, "10,000"),
+        ("/", {"describe_cluster": 1, "list_groups": 1, "describe_log_directories": 1}, "10,000"),
         ("/topics", {"describe_cluster": 1}, "10,000 in all, page 1 of 200"),
         ("/topics?q=9999", {"describe_cluster": 1}, "topic-09999"),
         (

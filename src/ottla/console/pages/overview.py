@@ -7,8 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from ottla.console.cluster import ClusterView
-from ottla.console.findings import findings
+from ottla.console.overview import overview
 from ottla.console.pages.base import Entry, Pages
 
 
@@ -26,28 +25,6 @@ class OverviewPages(Pages):
         view = self.view(request)
 
         async def fragment() -> dict[str, Any]:
-            return await view.shared.get("overview", lambda: _overview(view))
+            return (await overview(view))._asdict()
 
         return await self.live_page(request, "overview.html", fragment)
-
-
-async def _overview(view: ClusterView) -> dict[str, Any]:
-    cluster = await view.cluster()
-    leaders: dict[int, int] = dict.fromkeys(cluster.brokers, 0)
-    replicas: dict[int, int] = dict.fromkeys(cluster.brokers, 0)
-    for state in cluster.partitions.values():
-        if state.leader is not None:
-            leaders[state.leader] += 1
-        for replica in state.replicas:
-            replicas[replica] = replicas.get(replica, 0) + 1
-    topics = await view.topics()
-    groups = await view.groups()
-    return {
-        "cluster": cluster,
-        "findings": findings(cluster, {}),
-        "leaders": leaders,
-        "replicas": replicas,
-        "topics": sum(not topic.is_internal for topic in topics),
-        "partitions": len(cluster.partitions),
-        "groups": len(groups),
-    }
