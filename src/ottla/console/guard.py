@@ -1,5 +1,6 @@
 """What every request has to pass before a page sees it, and the headers that every answer carries."""
 
+import asyncio
 from typing import Final
 from urllib.parse import quote, urlencode
 
@@ -43,14 +44,27 @@ class Guard:
         if self._access.settings.asks_login and not scope["path"].startswith(STATIC):
             more = (*HEADERS, NOT_KEPT)
 
+        streams, task = self._access.streams, asyncio.current_task()
+        assert task is not None
+
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
                 replaced = {name for name, _ in more}
                 message["headers"] = [*(each for each in message.get("headers", ()) if each[0] not in replaced), *more]
+                streams[task] = scope.get("state", {}).get("viewer")
+            elif not message.get("more_body"):
+                streams.pop(task, None)
             await send(message)
 
         answer = await self._refusal(scope, Headers(scope=scope))
-        await (answer or self._app)(scope, receive, send_guarded)
+        try:
+            await (answer or self._app)(scope, receive, send_guarded)
+        except asyncio.CancelledError:
+            if task not in streams:
+                raise
+            await send({"type": "http.response.body", "body": b""})  # the session or the console has ended
+        finally:
+            streams.pop(task, None)
 
     async def _refusal(self, scope: Scope, headers: Headers) -> ASGIApp | None:
         """The answer instead of the page's; None: the page is asked, with the viewer as `request.state.viewer`."""

@@ -111,7 +111,7 @@ async def _run(
     )
     tasks = Tasks()
     tasks.spawn(_tidy(access), "console-tidy")
-    server = _Server(config)
+    server = _Server(config, access)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, server.stop)
@@ -143,6 +143,10 @@ def _stop_at_end(loop: asyncio.AbstractEventLoop, server: "_Server") -> None:
 class _Server(uvicorn.Server):
     """Stops at a signal without raising it again: a console that was stopped has done what it should."""
 
+    def __init__(self, config: uvicorn.Config, access: Access) -> None:
+        super().__init__(config)
+        self._access = access
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Leave signals to `stop`."""
@@ -151,3 +155,4 @@ class _Server(uvicorn.Server):
     def stop(self) -> None:
         """Stop, and hang up on the viewers."""
         self.should_exit = True
+        self._access.end_streams()

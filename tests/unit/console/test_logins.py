@@ -184,6 +184,20 @@ def test_a_session_that_is_idle_ends_with_its_connections() -> None:
     run(test)
 
 
+def test_what_a_session_watches_ends_with_it() -> None:
+    async def test(console: Console) -> None:
+        await console.log_in("bob")
+        events = asyncio.ensure_future(console.http.get("/topics", headers={"Accept": "text/event-stream"}))
+        while not console.access.streams:
+            await asyncio.sleep(0)
+        answer = await console.http.post("/logout", data={"csrf": console.token}, headers=ORIGIN)
+        assert answer.status_code == 303
+        assert (await asyncio.wait_for(events, 10)).text.startswith("event: part")
+        assert console.access.streams == {}
+
+    run(test)
+
+
 def test_two_sessions_of_a_user_share_connections() -> None:
     async def test(console: Console) -> None:
         await console.log_in("bob")

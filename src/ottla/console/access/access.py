@@ -1,11 +1,12 @@
 """The viewer of a request: the settings of a console put together with its sessions."""
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from ottla.console.access.audit import AuditTrail, stderr_trail
 from ottla.console.access.logins import Check, Connect, Logins, takes
@@ -64,6 +65,8 @@ class Access:
         self.settings: Final = settings
         self.sessions: Final = Sessions(now, self._ended)
         self.logins: Logins | None = None
+        self.streams: Final[dict[asyncio.Task[Any], Viewer | None]] = {}
+        """Answers that have begun and go on, such as a page that is watched, with their viewers."""
         self._everybody: Viewer | None = None
         if settings.asks_login:
             self.logins = Logins(
@@ -83,8 +86,15 @@ class Access:
             self._everybody = Viewer(view, None, Role.ADMIN, settings.masks, settings.changes)
 
     def _ended(self, session: Session) -> None:
+        self.end_streams(session)
         if self.logins is not None:
             self.logins.ended(session)
+
+    def end_streams(self, session: Session | None = None) -> None:
+        """End what is still being sent: to this session, or None: to everybody."""
+        for task, viewer in list(self.streams.items()):
+            if session is None or (viewer is not None and viewer.session is session):
+                task.cancel()
 
     @property
     def cookie(self) -> str:
