@@ -25,6 +25,7 @@ HEADERS: Final = (
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
+EVENTS: Final = b"text/event-stream; charset=utf-8"
 NOT_KEPT: Final = (b"cache-control", b"no-store")
 """Pages of users that have logged in: a browser shows them no longer after the logout."""
 
@@ -44,11 +45,13 @@ class Guard:
         if self._access.settings.asks_login and not scope["path"].startswith(STATIC):
             more = (*HEADERS, NOT_KEPT)
 
-        streams, task = self._access.streams, asyncio.current_task()
+        streams, task, are_events = self._access.streams, asyncio.current_task(), False
         assert task is not None
 
         async def send_guarded(message: Message) -> None:
+            nonlocal are_events
             if message["type"] == "http.response.start":
+                are_events = (b"content-type", EVENTS) in message.get("headers", ())
                 replaced = {name for name, _ in more}
                 message["headers"] = [*(each for each in message.get("headers", ()) if each[0] not in replaced), *more]
                 streams[task] = scope.get("state", {}).get("viewer")
@@ -61,8 +64,9 @@ class Guard:
             await (answer or self._app)(scope, receive, send_guarded)
         except asyncio.CancelledError:
             if task not in streams:
-                raise
-            await send({"type": "http.response.body", "body": b""})  # the session or the console has ended
+                raise  # the session and the console go on
+            if are_events:  # anything else is broken off, and not taken for whole
+                await send({"type": "http.response.body", "body": b""})
         finally:
             streams.pop(task, None)
 
