@@ -2,6 +2,8 @@
 closed at the end."""
 
 import json
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,10 +15,12 @@ from tests.pipeline.run_process import CommandLine
 from tests.pipeline.topic import Topic
 from tests.support.broker_process import BrokerProcess
 from tests.support.eventually import eventually
+from tests.support.probe import free_port
 
 pytestmark = pytest.mark.timeout(600)
 _WITHIN_S = 200  # on a machine that is busy with other things
 
+LONG = "A value that a check rejects"
 JOB = """\
 from pathlib import Path
 
@@ -26,13 +30,13 @@ from ottla.pipeline import Job, topic
 from ottla.pipeline.rows import checked
 from ottla.pipeline.sinks import each_batch
 
-job = Job("orders")
+job = Job("orders", dead_letters=topic("orders-dead"))
 here = Path(__file__).parent
 
 
 @job.flow(orders=topic("orders"), to=topic("copied"))
 def copied(orders):
-    return checked(orders).expect("is early", F.col("value") < "c")
+    return checked(orders).expect("is early", F.col("value") < "c").check("is short", F.length("value") < 9)
 
 
 def deliver(batch, context):
@@ -60,7 +64,7 @@ def broker() -> Iterator[BrokerProcess]:
 
 def delivered(directory: Path) -> list[str]:
     files = directory.glob("delivered-*")
-    return sorted(line for file in files for line in file.read_text().splitlines())
+    return sorted(line for file in files for line in file.read_text().splitlines() if line != LONG)
 
 
 def test_a_flow_fails_and_is_started_and_stopped_alone(broker: BrokerProcess, tmp_path: Path) -> None:
@@ -75,6 +79,15 @@ def test_a_flow_fails_and_is_started_and_stopped_alone(broker: BrokerProcess, tm
     closed = tmp_path / "closed"
     closed.touch()
     orders.send(["a", "b"])
+    address = f"http://127.0.0.1:{free_port()}"
+
+    def served(path: str) -> str:
+        try:
+            with urllib.request.urlopen(f"{address}{path}", timeout=20) as answer:
+                body: bytes = answer.read()
+        except urllib.error.HTTPError as refused:
+            return refused.read().decode()
+        return body.decode()
 
     def copies() -> list[str]:
         return sorted((message.value() or b"").decode() for message in copied.messages())
@@ -83,7 +96,7 @@ def test_a_flow_fails_and_is_started_and_stopped_alone(broker: BrokerProcess, tm
         found: str = ottla.status("orders")["flows"][flow]["state"]
         return found
 
-    run = ottla.start(job)
+    run = ottla.start(job, "--metrics-listeners", address)
     try:
         # it fails, and is tried again; the other one goes on meanwhile and after that
         eventually(lambda: "delivered has failed: " in ottla.output(job), timeout_s=_WITHIN_S)
@@ -95,6 +108,21 @@ def test_a_flow_fails_and_is_started_and_stopped_alone(broker: BrokerProcess, tm
         assert found["flows"]["delivered"]["state"] == "failed"
         assert "the store is closed" in found["flows"]["delivered"]["error"]
         assert "delivered: ValueError: the store is closed" in ottla("list").stdout
+
+        # the same at its metrics endpoint
+        assert json.loads(served("/health/ready"))["reasons"] == [
+            "flow delivered has failed: ValueError: the store is closed"
+        ]
+        shown = served("/metrics")
+        assert 'ottla_pipeline_flow_state{flow="delivered",run="orders",state="failed"} 1.0' in shown
+        assert 'ottla_pipeline_restarts_total{flow="delivered",run="orders"} 5.0' in shown
+        assert 'ottla_pipeline_records_total{flow="copied",run="orders"} 3.0' in shown
+        broken = 'ottla_pipeline_broken_expectations_total{expectation="is early",flow="copied",otherwise="warn"'
+        assert f'{broken},run="orders",view="copied"}} 1.0' in shown
+
+        orders.send([LONG])
+        rejected = 'ottla_pipeline_dead_letters_total{flow="copied.dead-letters",reason="is short",run="orders"} 1.0'
+        eventually(lambda: rejected in served("/metrics"), timeout_s=_WITHIN_S)
 
         # mended
         closed.unlink()
@@ -138,5 +166,5 @@ def test_a_flow_fails_and_is_started_and_stopped_alone(broker: BrokerProcess, tm
 
     # the windows of the last hour are closed
     windows = [json.loads(message.value() or b"") for message in hourly.messages()]
-    assert sum(window["count"] for window in windows) == 5
+    assert sum(window["count"] for window in windows) == 6
     assert len(windows) > len(before)

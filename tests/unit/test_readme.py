@@ -54,4 +54,8 @@ def test_each_decision_has_a_number_of_its_own_and_its_title_says_it() -> None:
 def test_the_lists_of_metrics_are_what_processes_serve() -> None:
     page = read("docs/metrics.md")
     assert all(f"| `{family.name}` |" in page for families in metrics.TABLES.values() for family in families)
+    for families in metrics.TABLES.values():  # in OpenMetrics, the name of a counter is that without its suffix
+        names = [family.name.removesuffix("_total") for family in families if family.kind.value != "gauge"]
+        names += [family.name for family in families if family.kind.value == "gauge"]
+        assert len(set(names)) == len(names)
     assert metrics.renewed(page) == page, "write it anew: python -m tools.docs.metrics"

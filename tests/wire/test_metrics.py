@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client.parser import text_string_to_metric_families
+from tests.support.console_process import Console
 from tests.support.eventually import eventually
 from tests.support.ottla_process import OttlaProcess
 from tests.support.probe import free_port
@@ -25,6 +26,7 @@ from tests.support.share_member import ACCEPT, RELEASE, ShareMember
 from tests.support.stories import batch
 from tests.support.stories import produce as produce_request
 
+from ottla.console import metrics as console_metrics
 from ottla.errors import ErrorCode
 from ottla.protocol.messages import get_telemetry_subscriptions as gt
 from ottla.protocol.messages import incremental_alter_configs as ic
@@ -36,6 +38,14 @@ CLIENT_METRICS = 16
 HOSTILE = 'group "x"\nkafka_fake 1\\'
 
 Samples = dict[tuple[str, ...], float]
+
+
+def samples_of(text: str) -> Samples:
+    return {
+        (sample.name, *(f"{key}={value}" for key, value in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
 
 
 class Measured:
@@ -58,11 +68,7 @@ class Measured:
     def scrape(self) -> Samples:
         status, body = self.get("/metrics")
         assert status == 200, body
-        return {
-            (sample.name, *(f"{key}={value}" for key, value in sorted(sample.labels.items()))): sample.value
-            for family in text_string_to_metric_families(body)
-            for sample in family.samples
-        }
+        return samples_of(body)
 
 
 @pytest.fixture(scope="module")
@@ -337,6 +343,35 @@ def test_top_shows_a_broker_at_work(measured: Measured) -> None:
     )
     assert nobody.returncode == 1
     assert "start it with metrics.listeners" in nobody.stderr
+
+
+def test_a_console_counts_its_viewers_and_searches(measured: Measured) -> None:
+    produce(measured, "looked-at", 10)
+    port = free_port()
+    console = Console(measured.broker.bootstrap, "--metrics-listeners", f"http://127.0.0.1:{port}")
+    address = f"http://127.0.0.1:{port}"
+
+    def found() -> Samples:
+        return samples_of(urllib.request.urlopen(f"{address}/metrics", timeout=20).read().decode())
+
+    try:
+        watching = urllib.request.Request(f"{console.url}/topics", headers={"Accept": "text/event-stream"})
+        with urllib.request.urlopen(watching, timeout=20) as events:
+            events.readline()
+            assert b"looked-at" in console.body("/topics/looked-at/records/search")
+            assert console.status("/topics/no-such") == 404
+            samples = eventually(lambda: got if (got := found())["ottla_console_viewers",] == 1 else {})
+        assert samples["ottla_console_searches_total",] == 1
+        assert samples["ottla_console_running_searches",] == 0
+        assert samples["ottla_console_requests_total", "status=404"] == 1
+        assert samples["ottla_console_sessions",] == 0
+        eventually(lambda: found()["ottla_console_viewers",] == 0)
+        declared = {family.name for family in console_metrics.FAMILIES}
+        assert {key[0] for key in found() if not key[0].startswith(("process_", "python_"))} <= declared
+        for path in ("/health/live", "/health/ready"):
+            assert urllib.request.urlopen(f"{address}{path}", timeout=20).status == 200
+    finally:
+        console.close()
 
 
 def test_scrapes_delay_nobody(measured: Measured) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from ottla.connect.runtime import metrics_catalog as connect
+from ottla.console import metrics as console
 from ottla.metrics.families import Family
 from ottla.pipeline import metrics as pipeline
 from ottla.server.metrics import catalog as broker
@@ -14,6 +15,7 @@ TABLES: Final = {
     "brokers": broker.FAMILIES,
     "workers of connectors": connect.FAMILIES,
     "jobs": pipeline.FAMILIES,
+    "the console": console.FAMILIES,
 }
 
 

@@ -16,6 +16,7 @@ from starlette.staticfiles import StaticFiles
 from ottla.client.errors import ClientError
 from ottla.console.access.access import Access
 from ottla.console.guard import Guard
+from ottla.console.metrics import Counts
 from ottla.console.pages.base import HERE, Pages, Shell
 from ottla.console.pages.cluster import ClusterPages
 from ottla.console.pages.connectors import ConnectorPages
@@ -53,9 +54,9 @@ PAGES: Final[tuple[type[Pages], ...]] = (
 """In the order in which their routes are tried, and in which the navigation has them."""
 
 
-def application(access: Access) -> Starlette:
-    """The console of one cluster. `access` is closed by its maker."""
-    shell = Shell(access)
+def application(access: Access, counts: Counts | None = None) -> Starlette:
+    """The console of one cluster. `access` is closed by its maker; `counts`: where its pages count what they do."""
+    shell = Shell(access, counts)
     shell.templates.globals["navigation"] = tuple(chain.from_iterable(each.NAVIGATION for each in PAGES))
     routes = list(chain.from_iterable(each(shell).routes() for each in PAGES))
     failures: Mapping[Any, Any] = {
@@ -67,5 +68,5 @@ def application(access: Access) -> Starlette:
     app = Starlette(
         routes=[*routes, Mount("/static", StaticFiles(directory=HERE / "static"))], exception_handlers=dict(failures)
     )
-    app.add_middleware(Guard, access=access)
+    app.add_middleware(Guard, access=access, counts=shell.counts)
     return app

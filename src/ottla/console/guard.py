@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ottla.console.access.access import Access
 from ottla.console.access.audit import AuditProblem, Sender
 from ottla.console.access.origins import is_known_host, is_own_form, loads_from_elsewhere
+from ottla.console.metrics import Counts
 
 LOGIN: Final = "/login"
 STATIC: Final = "/static/"
@@ -33,9 +34,10 @@ NOT_KEPT: Final = (b"cache-control", b"no-store")
 class Guard:
     """Answers at known names alone, takes forms of the console's own pages alone, and knows the viewer."""
 
-    def __init__(self, app: ASGIApp, access: Access) -> None:
+    def __init__(self, app: ASGIApp, access: Access, counts: Counts | None = None) -> None:
         self._app = app
         self._access = access
+        self._counts = counts or Counts()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -52,6 +54,7 @@ class Guard:
             nonlocal are_events
             if message["type"] == "http.response.start":
                 are_events = (b"content-type", EVENTS) in message.get("headers", ())
+                self._counts.answered(message["status"])
                 replaced = {name for name, _ in more}
                 message["headers"] = [*(each for each in message.get("headers", ()) if each[0] not in replaced), *more]
                 streams[task] = scope.get("state", {}).get("viewer")

@@ -15,8 +15,10 @@ import uvicorn
 
 from ottla.console.access.access import Access, Settings
 from ottla.console.app import application
+from ottla.console.metrics import ConsoleMetrics, Counts
 from ottla.impatience import ImpatientProtocol
 from ottla.local_names import is_loopback as is_loopback_address
+from ottla.metrics.process import serving_metrics
 from ottla.tasks import Tasks
 
 MOST_CONNECTIONS: Final = 500
@@ -80,9 +82,13 @@ def run(
     encryption: Encryption | None = None,
     *,
     while_stdin_open: bool = False,
+    metrics_listeners: str = "",
 ) -> None:
-    """Serve until a signal, or until standard input ends; `ready` gets the address."""
-    asyncio.run(_run(settings, bound, ready, encryption, while_stdin_open))
+    """Serve until a signal, or until standard input ends; `ready` gets the address.
+
+    Metrics are served at `metrics_listeners`, as brokers' `metrics.listeners`. Raises InvalidConfig, OSError.
+    """
+    asyncio.run(_run(settings, bound, ready, encryption, while_stdin_open, metrics_listeners))
 
 
 async def _run(
@@ -91,11 +97,14 @@ async def _run(
     ready: Callable[[str], None],
     encryption: Encryption | None,
     while_stdin_open: bool,
+    metrics_listeners: str,
 ) -> None:
     host, port = bound.getsockname()[:2]
     access = Access(replace(settings, port=port))
+    counts = Counts()
+    metrics = ConsoleMetrics(access, counts, asyncio.get_running_loop())
     config = uvicorn.Config(
-        application(access),
+        application(access, counts),
         log_config=None,
         access_log=False,
         lifespan="off",
@@ -119,7 +128,10 @@ async def _run(
         loop.add_reader(sys.stdin.fileno(), _stop_at_end, loop, server)
     ready(f"{'http' if encryption is None else 'https'}://{f'[{host}]' if ':' in host else host}:{port}/")
     try:
-        await server.serve([bound])
+        with serving_metrics(metrics_listeners, metrics.gather, metrics.health, metrics.lives):
+            metrics.is_serving = True
+            await server.serve([bound])
+            metrics.is_serving = False
     finally:
         await tasks.close()
         access.close()

@@ -7,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, closing
 from typing import Any, Final, Generic, TypeVar, cast
 
+from ottla.console.metrics import Counts
+
 T = TypeVar("T")
 
 WAITING: Final = 4
@@ -21,8 +23,10 @@ class Busy(Exception):
 class Threads:
     """So many threads for one kind of work. On one event loop."""
 
-    def __init__(self, most: int, name: str) -> None:
+    def __init__(self, most: int, name: str, counts: Counts | None = None) -> None:
         self.most = most
+        self._name = name
+        self._counts = counts or Counts()
         self._turns = asyncio.Semaphore(most)
         self._executor = ThreadPoolExecutor(most, name)
 
@@ -35,9 +39,13 @@ class Threads:
         """
         if not waits and self._turns.locked():
             raise Busy
-        async with self._turns, aclosing(_Run(generate).items(self._executor)) as items:
-            async for item in items:
-                yield item
+        began = self._counts.begins(self._name)
+        try:
+            async with self._turns, aclosing(_Run(generate).items(self._executor)) as items:
+                async for item in items:
+                    yield item
+        finally:
+            self._counts.ends(self._name, began)
 
 
 class _Run(Generic[T]):

@@ -12,9 +12,10 @@ from ottla.cli.brokers.client import Connection, connection_options
 from ottla.cli.brokers.properties import read_properties
 from ottla.cli.brokers.worker_access import access_options
 from ottla.cli.terminal.exits import CommandFailed
+from ottla.cli.terminal.metrics import metrics_option
 from ottla.cli.terminal.output import note
 from ottla.client.properties import PropertiesProblem
-from ottla.errors import sentence
+from ottla.errors import InvalidConfig, sentence
 
 if TYPE_CHECKING:
     from ottla.connect.rest.client import Access
@@ -71,6 +72,7 @@ _CREDENTIALS: Final = ("sasl.", "ssl.key", "ssl.certificate", "ssl.keystore")
 @click.option(
     "--public-url", metavar="URL", help="Where browsers reach the console, such as through a proxy on this machine."
 )
+@metrics_option
 @click.option("--while-stdin-open", is_flag=True, hidden=True, help="End with the process that has started it.")
 @click.option(
     "--connect",
@@ -97,6 +99,7 @@ def command(
     tls_key: Path | None,
     allow_plain_http: bool,
     while_stdin_open: bool,
+    metrics_listeners: str,
     **given: Any,
 ) -> int:
     """Serve a console for the browser: what is healthy, topics, records and groups, as they change.
@@ -128,13 +131,17 @@ def command(
         raise click.UsageError(str(problem)) from None
     except (server.Exposed, OSError) as problem:
         raise CommandFailed(sentence(problem)) from None
-    server.run(
-        settings,
-        bound,
-        lambda url: note(f"The console is at {url} (Ctrl-C ends it)."),
-        encryption,
-        while_stdin_open=while_stdin_open,
-    )
+    try:
+        server.run(
+            settings,
+            bound,
+            lambda url: note(f"The console is at {url} (Ctrl-C ends it)."),
+            encryption,
+            while_stdin_open=while_stdin_open,
+            metrics_listeners=metrics_listeners,
+        )
+    except InvalidConfig as problem:
+        raise CommandFailed(str(problem)) from None
     return 0
 
 

@@ -25,6 +25,7 @@ from ottla.client.errors import ClientError
 from ottla.console.access.access import Access
 from ottla.console.access.viewer import Viewer
 from ottla.console.cluster import ClusterView
+from ottla.console.metrics import Counts
 from ottla.console.values import human_bytes, human_duration
 
 HERE: Final = Path(__file__).parents[1]
@@ -43,11 +44,11 @@ class Entry(NamedTuple):
 
 
 class Shell:
-    """What the pages of one console have in common: the access to them, the templates, the number of live viewers."""
+    """What the pages of one console have in common: the access to them, the templates, what is counted."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: Access, counts: Counts | None = None) -> None:
         self.access = access
-        self.viewers = 0
+        self.counts = counts or Counts()
         self.templates = Environment(
             loader=FileSystemLoader(HERE / "templates"),
             autoescape=select_autoescape(default=True),
@@ -123,7 +124,7 @@ class Pages(ABC):
         """
         if "text/event-stream" not in request.headers.get("accept", ""):
             return self.page(request, template, **values, **await fragment())
-        if self._shell.viewers >= MOST_VIEWERS:
+        if self._shell.counts.viewers >= MOST_VIEWERS:
             raise HTTPException(503, f"{MOST_VIEWERS} pages are being watched: close some of them")
 
         async def render() -> str:
@@ -133,7 +134,7 @@ class Pages(ABC):
 
     async def _events(self, render: Callable[[], Any], every_s: float, viewer: Viewer) -> AsyncIterator[str]:
         shown = ""
-        self._shell.viewers += 1
+        self._shell.counts.viewers += 1
         try:
             while self._shell.access.is_on(viewer):
                 try:
@@ -149,7 +150,7 @@ class Pages(ABC):
                     yield ": still the same\n\n"
                 await asyncio.sleep(every_s)
         finally:
-            self._shell.viewers -= 1
+            self._shell.counts.viewers -= 1
 
 
 def viewer_of(request: Request) -> Viewer:

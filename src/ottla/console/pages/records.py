@@ -50,9 +50,9 @@ class RecordPages(Pages):
 
     def __init__(self, shell: Shell) -> None:
         super().__init__(shell)
-        self._searches = Threads(SEARCHES, "search")
-        self._exports = Threads(EXPORTS, "export")
-        self._tails = Threads(TAILS, "tail")
+        self._searches = Threads(SEARCHES, "search", shell.counts)
+        self._exports = Threads(EXPORTS, "export", shell.counts)
+        self._tails = Threads(TAILS, "tail", shell.counts)
 
     def routes(self) -> Sequence[BaseRoute]:
         """The addresses of the pages."""
