@@ -1,31 +1,26 @@
-"""Measurements in the text formats that Prometheus reads, by its own client library."""
+"""Measurements in the text formats that Prometheus reads: OpenMetrics, and its own.
 
+The lines are written here, since Prometheus' client library takes five to ten times as long for a broker with 10,000
+partitions; a test holds them equal to the library's. The library chooses the format, writes numbers, and measures the
+process.
+"""
+
+import time
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from prometheus_client import Metric, ProcessCollector
+from prometheus_client import ProcessCollector
 from prometheus_client.exposition import choose_encoder
-from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from ottla.metrics.families import Kind, Measured
 
-COUNTER_SUFFIX = "_total"
-
-
-class _Gathered(Collector):
-    """What the library's encoders ask for metrics."""
-
-    def __init__(self, measurements: Iterable[Measured]) -> None:
-        self._measurements = measurements
-
-    def collect(self) -> Iterator[Metric]:
-        for family, samples in self._measurements:
-            name = family.name.removesuffix(COUNTER_SUFFIX) if family.kind is Kind.COUNTER else family.name
-            metric = Metric(name, family.doc, family.kind.value)
-            for sample in samples:
-                metric.add_sample(family.name + sample.suffix, sample.labels, sample.value)
-            yield metric
-        yield from ProcessCollector(registry=None).collect()  # process_cpu_seconds_total and the like
+COUNTER_SUFFIX: Final = "_total"
+OPEN_METRICS: Final = "application/openmetrics-text"
+LINES_AT_A_TIME: Final = 200
+"""Lines between two chances for other threads: the event loop would wait for five milliseconds again and again."""
+SMALL: Final = 1_000_000
+"""Whole numbers below are written without an exponent."""
 
 
 class Exposition(NamedTuple):
@@ -38,4 +33,41 @@ class Exposition(NamedTuple):
 def expose(measurements: Iterable[Measured], accept: str) -> Exposition:
     """The measurements in the format that the header `Accept` prefers: OpenMetrics, or Prometheus' own."""
     encode, content_type = choose_encoder(accept)
-    return Exposition(content_type, encode(_Gathered(measurements)))
+    lines = list(_lines(measurements, is_open=content_type.startswith(OPEN_METRICS)))
+    of_the_process = encode(ProcessCollector(registry=None))  # process_cpu_seconds_total and the like; the end
+    return Exposition(content_type, "".join(lines).encode() + of_the_process)
+
+
+def _lines(measurements: Iterable[Measured], *, is_open: bool) -> Iterator[str]:
+    count = 0
+    for family, samples in measurements:
+        name = family.name
+        shown = name.removesuffix(COUNTER_SUFFIX) if is_open and family.kind is Kind.COUNTER else name
+        doc = family.doc.replace("\\", r"\\").replace("\n", r"\n")
+        yield f"# HELP {shown} {_in_quotes(family.doc) if is_open else doc}\n# TYPE {shown} {family.kind.value}\n"
+        keys: tuple[str, ...] = ()
+        order: list[str] = []
+        for labels, value, suffix in samples:
+            count += 1
+            if count % LINES_AT_A_TIME == 0:
+                time.sleep(0)
+            if not labels:
+                yield f"{name}{suffix} {_number(value)}\n"
+                continue
+            if tuple(labels) != keys:
+                keys = tuple(labels)
+                order = sorted(keys)
+            text = ",".join([f'{key}="{_in_quotes(labels[key])}"' for key in order])
+            yield f"{name}{suffix}{{{text}}} {_number(value)}\n"
+
+
+def _in_quotes(text: str) -> str:
+    if "\\" in text or '"' in text or "\n" in text:
+        return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+    return text
+
+
+def _number(value: float) -> str:
+    if -SMALL < value < SMALL and value == int(value):
+        return f"{int(value)}.0" if value else str(float(value))  # minus zero is a number of its own
+    return str(floatToGoString(value))

@@ -28,6 +28,8 @@ class ErrorCounts:
     def __init__(self) -> None:
         self.counts: Counter[tuple[int, int]] = Counter()
         """By API key and error code."""
+        self._api_key = 0
+        """That of the answer that is looked at."""
         self._looks: dict[type[Struct], Look | None] = {}
 
     def __call__(self, api_key: int, answer: Message) -> None:
@@ -35,12 +37,11 @@ class ErrorCounts:
         kind = type(answer)
         look = self._looks[kind] if kind in self._looks else self._look_of(kind)
         if look is not None:
-            counts = self.counts
+            self._api_key = api_key
+            look(answer, self._count)
 
-            def count(code: int) -> None:
-                counts[api_key, code] += 1
-
-            look(answer, count)
+    def _count(self, code: int) -> None:
+        self.counts[self._api_key, code] += 1
 
     def by_name(self) -> list[tuple[int, str, int]]:
         """API key, name of the error, count."""
@@ -62,9 +63,15 @@ class ErrorCounts:
             look = self._look_of(element) if isinstance(element, type) and issubclass(element, Struct) else None
             if look is not None:
                 inner.append((attrgetter(field.name), look, is_list))
-        found = None if code is None and not inner else _looking(code, inner)
+        found = None if code is None and not inner else _codes if not inner else _looking(code, inner)
         self._looks[kind] = found
         return found
+
+
+def _codes(part: Any, count: Count) -> None:
+    """Count the error of a structure that has no other in it."""
+    if part.error_code:
+        count(part.error_code)
 
 
 def _looking(code: Callable[[Any], int] | None, inner: list[tuple[Callable[[Any], Any], Look, bool]]) -> Look:
@@ -77,11 +84,14 @@ def _looking(code: Callable[[Any], int] | None, inner: list[tuple[Callable[[Any]
             value = get(part)
             if not value:
                 continue
-            if is_list:
-                for each in value if len(value) <= MOST_PARTS else islice(value, MOST_PARTS):
-                    look_into(each, count)
+            parts = (value if len(value) <= MOST_PARTS else islice(value, MOST_PARTS)) if is_list else (value,)
+            if look_into is _codes:  # most structures are: a call for each would take as long as all of this
+                for each in parts:
+                    if each.error_code:
+                        count(each.error_code)
             else:
-                look_into(value, count)
+                for each in parts:
+                    look_into(each, count)
 
     return look
 
