@@ -361,8 +361,8 @@ def test_a_console_counts_its_viewers_and_searches(measured: Measured) -> None:
             assert b"looked-at" in console.body("/topics/looked-at/records/search")
             assert console.status("/topics/no-such") == 404
             samples = eventually(lambda: got if (got := found())["ottla_console_viewers",] == 1 else {})
-        assert samples["ottla_console_searches_total",] == 1
-        assert samples["ottla_console_running_searches",] == 0
+        assert samples["ottla_console_searches_total", "kind=search"] == 1
+        assert samples["ottla_console_running_searches", "kind=search"] == 0
         assert samples["ottla_console_requests_total", "status=404"] == 1
         assert samples["ottla_console_sessions",] == 0
         eventually(lambda: found()["ottla_console_viewers",] == 0)

@@ -17,7 +17,7 @@ VIEWERS: Final = gauge("ottla_console_viewers", "pages", "Pages that are being w
 SEARCHES: Final = gauge(
     "ottla_console_running_searches",
     "searches",
-    "Searches (`search`), exports and live tails that run or wait.",
+    "Searches, exports and live tails that run or wait.",
     "kind",
 )
 SEARCHED: Final = counter("ottla_console_searches_total", "searches", "Those that were begun since the start.", "kind")

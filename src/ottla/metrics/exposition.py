@@ -6,7 +6,7 @@ process.
 """
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from prometheus_client import ProcessCollector
@@ -19,6 +19,7 @@ COUNTER_SUFFIX: Final = "_total"
 OPEN_METRICS: Final = "application/openmetrics-text"
 LINES_AT_A_TIME: Final = 200
 """Lines between two chances for other threads: the event loop would wait for five milliseconds again and again."""
+_with_exponent: Final[Callable[[float], str]] = floatToGoString
 SMALL: Final = 1_000_000
 """Whole numbers below are written without an exponent."""
 
@@ -70,4 +71,4 @@ def _in_quotes(text: str) -> str:
 def _number(value: float) -> str:
     if -SMALL < value < SMALL and value == int(value):
         return f"{int(value)}.0" if value else str(float(value))  # minus zero is a number of its own
-    return str(floatToGoString(value))
+    return _with_exponent(value)

@@ -4,7 +4,7 @@
     PushTelemetry             -> kept as it came, until the next push of that client
 
 Nothing of a push is decoded here: `ottla telemetry show` does that (ADR 28), and `client_metrics.py` where the broker
-serves metrics.
+serves metrics (ADR 53).
 All that is kept is bounded, the oldest goes first.
 """
 
