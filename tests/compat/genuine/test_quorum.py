@@ -1,7 +1,9 @@
 """`ottla quorum` with two controllers of genuine Kafka whose quorum may change (KIP-853)."""
 
+import json
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -28,6 +30,8 @@ class Pair(NamedTuple):
     """Node 1, a broker and the controller that votes, and `second`, a controller that follows."""
 
     ottla: OttlaProgram
+    log_dir: Path
+    first: str
     second: str
 
 
@@ -48,7 +52,7 @@ def pair() -> Iterator[Pair]:
         "advertised.listeners": second,
     }
     with broker, controller:
-        yield Pair(OttlaProgram(broker.bootstrap), second)
+        yield Pair(OttlaProgram(broker.bootstrap), broker.log_dir, first.rpartition("/")[2], second)
 
 
 def test_a_controller_gets_a_vote_and_loses_it(pair: Pair) -> None:
@@ -70,3 +74,18 @@ def test_a_controller_gets_a_vote_and_loses_it(pair: Pair) -> None:
     assert "controller 2 is no voter any longer" in ottla("quorum", "remove", "2", "--yes").stderr
     eventually(lambda: roles() == {1: "leader", 2: "observer"})
     assert "controller 1 keeps its vote" in ottla("quorum", "remove", "1", "--yes", code=1).stderr
+
+    second = pair.second.rpartition("/")[2]
+    follower = OttlaProgram(second)
+    assert "the controller that was asked does not lead the quorum" in follower("quorum", "status", code=1).stderr
+    both = OttlaProgram(f"{second},{pair.first}").json("quorum", "status")
+    assert [row["role"] for row in both["replicas"]] == ["leader", "observer"]
+
+    directory = pair.log_dir / "__cluster_metadata-0"
+    files = [*sorted(directory.glob("*.checkpoint")), *sorted(directory.glob("*.log"))]
+    dumped = map(json.loads, ottla("log", "dump", "--decode", "--json", *map(str, files)).stdout.splitlines())
+    of_voters = [row for row in dumped if row["kind"] in ("KRaftVersionRecord", "VotersRecord")]
+    assert {row["fields"].get("k_raft_version", 1) for row in of_voters} == {1}
+    sets = [row["fields"]["voters"] for row in of_voters if row["kind"] == "VotersRecord"]
+    assert [[voter["voter_id"] for voter in voters] for voters in sets[-3:]] == [[1], [1, 2], [1]]
+    assert sets[-2][1]["voter_directory_id"] == added["directory_id"]

@@ -320,6 +320,8 @@ def test_the_metadata_log_is_spelled_out_as_by_kafka(kafkas: Written, capsys: py
     snapshots = sorted(directory.glob("*.checkpoint"))
     files = [*sorted(directory.glob("*.log")), *snapshots[-1:], *kafkas.stopped.glob("bootstrap.checkpoint")]
     assert len(files) == 3
+    assert run(["log", "verify", str(directory)]) == exits.OK
+    capsys.readouterr()
     seen = set()
     for file in files:
         assert run(["log", "dump", "--decode", "--json", str(file)]) == exits.OK

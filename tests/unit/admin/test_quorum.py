@@ -9,6 +9,7 @@ from tests.unit.admin.test_operations import run
 from ottla.admin import Address, QuorumListener, RequestRefused
 from ottla.admin.operations import quorum
 from ottla.admin.operations.core import Ask
+from ottla.client.errors import BrokerUnavailable
 from ottla.errors import ErrorCode
 from ottla.protocol.messages import describe_quorum as wire
 from ottla.protocol.messages.add_raft_voter import AddRaftVoterResponse
@@ -64,6 +65,22 @@ def test_voters_observers_and_how_far_they_are_behind() -> None:
 def test_a_refusal_is_a_sentence(answer: wire.DescribeQuorumResponse) -> None:
     with pytest.raises(RequestRefused, match="the quorum of controllers cannot be described: this user is not allowed"):
         run(quorum.describe_quorum(), lambda *_: answer)
+
+
+def test_of_the_controllers_the_leader_is_asked() -> None:
+    codes = {None: ErrorCode.NOT_LEADER_OR_FOLLOWER, "c1": None, "c2": ErrorCode.NOT_LEADER_OR_FOLLOWER, "c3": 0}
+
+    def answer(_: str, command: Ask) -> Any:
+        code = codes[command.to and command.to.host]
+        if code is None:
+            raise BrokerUnavailable("c1 does not answer")
+        return AddRaftVoterResponse(error_code=code, error_message=None)
+
+    controllers = [Address(host, 9093) for host in ("c1", "c2", "c3", "c4")]
+    _, sent = run(quorum.add_voter(3, ID, [LISTENER], controllers), answer)
+    assert sent == ["AddRaftVoter", "AddRaftVoter c1", "AddRaftVoter c2", "AddRaftVoter c3"]
+    with pytest.raises(RequestRefused, match="the controller that was asked does not lead the quorum"):
+        run(quorum.add_voter(3, ID, [LISTENER], controllers[:2]), answer)
 
 
 def test_voters_are_added_and_removed_by_their_directories() -> None:

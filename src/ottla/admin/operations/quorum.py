@@ -1,13 +1,14 @@
 """The quorum of controllers of a cluster with KRaft (KIP-595, KIP-836), and changes of its voters (KIP-853). PURE."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from ottla.admin.errors import RequestRefused, refusal
 from ottla.admin.operations.core import Ask, Operation
 from ottla.client.addresses import Address
+from ottla.client.errors import BrokerUnavailable
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse, Listener
 from ottla.protocol.messages.describe_quorum import (
@@ -19,6 +20,7 @@ from ottla.protocol.messages.describe_quorum import (
 )
 from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from ottla.protocol.primitives import NULL_UUID
+from ottla.protocol.schema import Message
 
 _METADATA_TOPIC: Final = "__cluster_metadata"
 _CATCH_UP_MS: Final = 9_000
@@ -64,19 +66,20 @@ class Quorum:
     observers: tuple[QuorumReplica, ...]
 
 
-def describe_quorum() -> Operation[Quorum]:
+def describe_quorum(controllers: Iterable[Address] = ()) -> Operation[Quorum]:
     """Describe the quorum of a cluster with KRaft, its nodes by id.
 
-    Raises `UnsupportedRequest` for a cluster without one, `RequestRefused`, `ClientError`.
+    A broker asks the leader itself. Where a controller was asked that does not lead, `controllers` are asked in turn.
+    Raises `UnsupportedRequest` for a cluster without a quorum, `RequestRefused`, `ClientError`.
     """
     partition = PartitionData(partition_index=0)
     request = DescribeQuorumRequest(topics=[TopicData(topic_name=_METADATA_TOPIC, partitions=[partition])])
-    answer: DescribeQuorumResponse = yield Ask(request)
+    answer: DescribeQuorumResponse = yield from _ask_leader(request, controllers, _description_code)
     parts = [part for topic in answer.topics for part in topic.partitions]
-    code = answer.error_code or (parts[0].error_code if parts else ErrorCode.UNKNOWN_SERVER_ERROR)
+    code = _description_code(answer)
     if code:
         message = answer.error_message or (parts[0].error_message if parts else None)
-        raise RequestRefused(f"the quorum of controllers cannot be described: {refusal(code, message)}", code)
+        raise RequestRefused(f"the quorum of controllers cannot be described: {_reason(code, message)}", code)
     (found,) = parts
     newest = max((each.log_end_offset for each in found.current_voters), default=0)
     listeners = {
@@ -90,6 +93,23 @@ def describe_quorum() -> Operation[Quorum]:
         _replicas(found.current_voters, newest, listeners),
         _replicas(found.observers, newest, listeners),
     )
+
+
+def _description_code(answer: DescribeQuorumResponse) -> int:
+    parts = [part for topic in answer.topics for part in topic.partitions]
+    return answer.error_code or (parts[0].error_code if parts else ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def _ask_leader(request: Message, controllers: Iterable[Address], code: Callable[[Any], int]) -> Operation[Any]:
+    answer = yield Ask(request)
+    for controller in controllers:
+        if code(answer) != ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            break
+        try:
+            answer = yield Ask(request, controller)
+        except BrokerUnavailable:
+            continue
+    return answer
 
 
 def _replicas(
@@ -110,10 +130,13 @@ def _replicas(
     return tuple(sorted(found, key=lambda replica: (replica.node_id, str(replica.directory_id))))
 
 
-def add_voter(node_id: int, directory_id: UUID, listeners: Iterable[QuorumListener]) -> Operation[None]:
+def add_voter(
+    node_id: int, directory_id: UUID, listeners: Iterable[QuorumListener], controllers: Iterable[Address] = ()
+) -> Operation[None]:
     """Make a controller that follows the metadata log a voter; `listeners` are those at which other voters reach it.
 
-    Raises `UnsupportedRequest` for a cluster without a quorum, `RequestRefused`, `ClientError`.
+    `controllers` as in `describe_quorum`. Raises `UnsupportedRequest` for a cluster without a quorum, `RequestRefused`,
+    `ClientError`.
     """
     request = AddRaftVoterRequest(
         cluster_id=None,
@@ -122,18 +145,26 @@ def add_voter(node_id: int, directory_id: UUID, listeners: Iterable[QuorumListen
         voter_directory_id=directory_id,
         listeners=[Listener(name=each.name, host=each.address.host, port=each.address.port) for each in listeners],
     )
-    answer: AddRaftVoterResponse = yield Ask(request)
+    answer: AddRaftVoterResponse = yield from _ask_leader(request, controllers, lambda answer: int(answer.error_code))
     _check(answer, f"controller {node_id} was not made a voter")
 
 
-def remove_voter(node_id: int, directory_id: UUID) -> Operation[None]:
+def remove_voter(node_id: int, directory_id: UUID, controllers: Iterable[Address] = ()) -> Operation[None]:
     """Take a controller its vote; it goes on to follow the metadata log. Raises as `add_voter`."""
     request = RemoveRaftVoterRequest(cluster_id=None, voter_id=node_id, voter_directory_id=directory_id)
-    answer: RemoveRaftVoterResponse = yield Ask(request)
+    answer: RemoveRaftVoterResponse = yield from _ask_leader(
+        request, controllers, lambda answer: int(answer.error_code)
+    )
     _check(answer, f"controller {node_id} keeps its vote")
 
 
 def _check(answer: AddRaftVoterResponse | RemoveRaftVoterResponse, failure: str) -> None:
     if answer.error_code:
-        reason = refusal(answer.error_code, answer.error_message)
+        reason = _reason(answer.error_code, answer.error_message)
         raise RequestRefused(f"{failure}: {reason}", answer.error_code)
+
+
+def _reason(code: int, message: str | None) -> str:
+    if code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        return "the controller that was asked does not lead the quorum; name them all, or a broker"
+    return refusal(code, message)

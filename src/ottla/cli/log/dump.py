@@ -276,9 +276,13 @@ def _entries(path: Path) -> Rows:
     base_offset = names.offset_of(path.name) or 0
     if path.suffix == names.OFFSET_INDEX:
         for offset, position in OffsetIndex(fs, str(path), base_offset, size).entries():
+            if (offset, position) == (base_offset, 0):
+                break  # room that Kafka has set aside for entries to come
             yield {"offset": offset, "position": position}
     elif path.suffix == names.TIME_INDEX:
         for timestamp_ms, offset in TimeIndex(fs, str(path), base_offset, size).entries():
+            if (timestamp_ms, offset) == (0, base_offset):
+                break  # the same
             yield {"timestamp": format_instant(timestamp_ms), "offset": offset}
     elif path.suffix == names.TRANSACTION_INDEX:
         for aborted in TransactionIndex(fs, str(path), size).entries():

@@ -26,6 +26,9 @@ from ottla.log.transaction_index import TransactionIndex
 from ottla.records.batch import HEADER, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC_V2, BatchHeader
 from ottla.records.record import decode_records
 
+_SNAPSHOT_HEADER: Final = b"\0\0\0\3"
+_SNAPSHOT_FOOTER: Final = b"\0\0\0\4"
+"""Keys of the control records around a snapshot of metadata (KIP-630)."""
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 
 Severity = Literal["damage", "torn tail"]
@@ -260,6 +263,8 @@ class Verification:
             self._check(epochs, partial(checkpoints.read_epochs, fs, str(epochs)))
             metadata = directory / names.PARTITION_METADATA
             self._check(metadata, partial(checkpoints.read_partition_metadata, fs, str(metadata)))
+            for snapshot in sorted(directory.glob(f"*{names.METADATA_SNAPSHOT}")):
+                self._check(snapshot, partial(_read_metadata_snapshot, snapshot))
         for parent in sorted({directory.parent for directory in checked}):
             for path in sorted(parent.glob("*-offset-checkpoint")):
                 self._check(path, partial(checkpoints.read_offsets, fs, str(path)))
@@ -305,6 +310,23 @@ def _claimed_end(file: File, position: int, size_bytes: int) -> int | None:
     if end == size_bytes or (len(following) == HEADER_SIZE and BatchHeader(end, *HEADER.unpack(following)).magic == 2):
         return end
     return None
+
+
+def _read_metadata_snapshot(path: Path) -> None:
+    """Read a snapshot of KRaft's metadata log. Raises CorruptMessage if it is damaged or incomplete."""
+    file = open_to_read(path)
+    kinds: list[bytes | None] = []
+    try:
+        for header in scan(file, str(path), 0, file.size(), check_crc=True):
+            records = decode_records(
+                memoryview(file.read(header.position, header.size_bytes)), header._replace(position=0)
+            )
+            kinds += [record.key if header.is_control else None for record in records]
+    except InvalidBatch as invalid:
+        raise CorruptMessage(f"the snapshot ends at position {invalid.position}: {invalid.problem}") from invalid
+    for kind, number in ((_SNAPSHOT_HEADER, 0), (_SNAPSHOT_FOOTER, -1)):
+        if not kinds or kinds[number] != kind:
+            raise CorruptMessage(f"the snapshot has no {'footer: it is incomplete' if number else 'header'}")
 
 
 def _read_snapshot(path: Path) -> object:

@@ -27,6 +27,7 @@ from ottla.cli.terminal.output import (
     yes_option,
 )
 from ottla.cli.terminal.times import format_instant
+from ottla.client.addresses import parse_addresses
 
 REPLICA_COLUMNS: Final = columns_of(
     "node# role lag# log_end_offset=END# last_fetch caught_up directory_id=DIRECTORY listeners~"
@@ -35,7 +36,10 @@ REPLICA_COLUMNS: Final = columns_of(
 
 @click.group(cls=Verbs)
 def command() -> None:
-    """Look at the quorum of controllers of a cluster with KRaft (Kafka 4), add and remove voters."""
+    """Look at the quorum of controllers of a cluster with KRaft (Kafka 4), add and remove voters.
+
+    --bootstrap names brokers or, so that the quorum shows while no broker runs, all of its controllers.
+    """
 
 
 @command.command()
@@ -86,7 +90,8 @@ def add(connection: Connection, node: int, listeners: tuple[str, ...], directory
         quorum = _described(connection, admin)
         if any(voter.node_id == node for voter in quorum.voters):
             raise CommandFailed(f"controller {node} is a voter already")
-        admin.add_voter(node, _directory(node, directory_id, quorum.observers, "observer"), reachable)
+        directory = _directory(node, directory_id, quorum.observers, "observer")
+        admin.add_voter(node, directory, reachable, _addresses(connection))
     note(f"controller {node} is a voter now")
 
 
@@ -102,16 +107,21 @@ def remove(connection: Connection, node: int, directory_id: str | None, yes: boo
         directory = _directory(node, directory_id, quorum.voters, "voter")
         left = len(quorum.voters) - 1
         confirm(f"Remove controller {node} from the quorum? {left} of {left + 1} voters are left.", yes=yes)
-        admin.remove_voter(node, directory)
+        admin.remove_voter(node, directory, _addresses(connection))
     note(f"controller {node} is no voter any longer; stop it, or it goes on to follow the metadata log")
 
 
 def _described(connection: Connection, admin: Admin) -> Quorum:
     """The quorum. Raises CommandFailed for a cluster without one, ClientError."""
     try:
-        return admin.describe_quorum()
+        return admin.describe_quorum(_addresses(connection))
     except UnsupportedRequest:
         raise CommandFailed(_instead(connection)) from None
+
+
+def _addresses(connection: Connection) -> list[Address]:
+    """Where the command was pointed: brokers, or controllers, one of which may lead."""
+    return parse_addresses(str(connection.properties.get("bootstrap.servers", connection.bootstrap)))
 
 
 def _instead(connection: Connection) -> str:

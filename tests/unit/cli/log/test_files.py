@@ -218,6 +218,28 @@ def test_dump_spells_out_the_metadata_log(
     }
 
 
+def test_verify_finds_a_snapshot_of_metadata_that_is_cut_off(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = tmp_path / "__cluster_metadata-0"
+    metadata_file(directory, "00000000000000000000.log", METADATA)
+    snapshot = metadata_file(directory, "00000000000000000006-0000000001.checkpoint", METADATA)
+    footer = encode_batch([Record(6, T0_MS, b"\0\0\0\4", b"\0\0\0")], base_offset=6, control=True)
+    begun = snapshot.read_bytes()
+    snapshot.write_bytes(begun + footer)
+    assert verified(capsys, str(directory))["problems"] == []
+    for content, problem in (
+        (begun, "the snapshot has no footer: it is incomplete"),
+        (b"", "the snapshot has no header"),
+        (begun + footer[:-2], f"the snapshot ends at position {len(begun)}: "),
+    ):
+        snapshot.write_bytes(content)
+        assert run(["log", "verify", "--json", str(directory)]) == exits.FAILED
+        (found,) = json.loads(capsys.readouterr().out)["problems"]
+        assert (found["file"], found["severity"]) == (str(snapshot), "damage")
+        assert problem in found["problem"]
+
+
 def test_dump_passes_over_metadata_of_a_newer_kafka(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     values = [b"\1\x63\0\0", b"\1\2\x09\0", *METADATA[:1]]
     file = metadata_file(tmp_path / "__cluster_metadata-0", "00000000000000000000.log", values)
@@ -230,6 +252,13 @@ def test_dump_passes_over_metadata_of_a_newer_kafka(tmp_path: Path, capsys: pyte
         ["3", "TopicRecord"],
     ]
     assert "offset 1: metadata record type 99 (version 0) is not known (and 1 more); is it of a newer Kafka?" in err
+
+
+def test_dump_ends_where_an_index_is_empty_room(partition: Partition, capsys: pytest.CaptureFixture[str]) -> None:
+    for index, entry_bytes in ((partition.index, 8), (partition.time_index, 12)):
+        index.write_bytes(index.read_bytes() + bytes(1000 * entry_bytes))
+        assert run(["log", "dump", str(index)]) == exits.OK
+        assert len(capsys.readouterr().out.splitlines()) == 1
 
 
 def test_dump_of_a_directory_without_segments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
