@@ -68,6 +68,8 @@ class FakeConnect:
                 return 202, self._status(name)
             case ["PUT", "connectors", name, "pause" | "resume" | "stop"]:
                 return 202, None
+            case ["PATCH", "connectors", name, "offsets"]:
+                return 200, {"message": "The offsets for this connector have been altered successfully"}
             case ["DELETE", "connectors", name, "offsets"]:
                 return 400, {"error_code": 400, "message": "Connectors must be in the STOPPED state before that"}
             case ["DELETE", "connectors", name]:
@@ -136,6 +138,9 @@ def fake_connect() -> Iterator[FakeConnect]:
             self._serve()
 
         def do_POST(self) -> None:
+            self._serve()
+
+        def do_PATCH(self) -> None:
             self._serve()
 
         def do_DELETE(self) -> None:

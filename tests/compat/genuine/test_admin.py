@@ -450,6 +450,21 @@ def test_the_console_changes_a_cluster(process: BrokerProcess) -> None:
     access.close()
 
 
+def _hang(bootstrap: str, teller: Teller) -> None:
+    """A transaction that no coordinator knows, of an hour ago, in `hangs`."""
+    teller.create("hangs", 1)
+    producer = teller.new("hung")
+    batch = stories.batch(
+        b"hangs",
+        timestamp_ms=stories.NOW_MS - HOUR_MS,
+        producer_id=producer.id,
+        producer_epoch=producer.epoch,
+        base_sequence=0,
+        transactional=True,
+    )
+    ask(bootstrap, stories.produce([("hangs", 0, batch)], transactional_id="hung"), 9)
+
+
 def test_the_console_shows_transactions_the_cluster_and_users(process: BrokerProcess, *, is_genuine: bool) -> None:
     teller = Teller(process.bootstrap)
     teller.create("held", 1)
@@ -462,8 +477,8 @@ def test_the_console_shows_transactions_the_cluster_and_users(process: BrokerPro
     consumer = Consumer({"bootstrap.servers": process.bootstrap, "group.id": "waits", "enable.auto.commit": False})
     consumer.commit(offsets=[TopicPartition("held", 0, 0)], asynchronous=False)
     consumer.close()
-    access = Access(Settings(process.bootstrap, {}))
-    with TestClient(application(access), base_url="http://127.0.0.1") as client:
+    access = Access(Settings(process.bootstrap, {}, changes=True, trail=AuditTrail(lambda lines: None)))
+    with TestClient(application(access), base_url="http://127.0.0.1", headers={"Origin": "http://127.0.0.1"}) as client:
         assert "holds/back" in client.get("/transactions").text
         page = client.get("/transactions/holds%2Fback").text
         assert '<span class="warning">1</span>' in page
@@ -486,7 +501,17 @@ def test_the_console_shows_transactions_the_cluster_and_users(process: BrokerPro
         assert eventually(lambda: _beat(process.bootstrap, "shares", 0) == 0)
         assert eventually(lambda: "Deliveries" in client.get("/groups/shares").text)
         assert _beat(process.bootstrap, "shares", -1) == 0
+        token = access.viewer({}).token  # type: ignore[union-attr]
+        refused = client.post("/abort-transaction/holds%2Fback", data={"csrf": token, "confirm": "holds"})
+        assert refused.status_code == 400
+        done = client.post("/abort-transaction/holds%2Fback", data={"csrf": token, "confirm": "holds/back"})
+        assert "The transaction of holds/back is aborted" in done.text
+        _hang(process.bootstrap, teller)
+        access.viewer({}).view.forget()  # type: ignore[union-attr]
+        assert "/abort-hanging-transaction" in client.get("/hanging-transactions").text
+        form = {"csrf": token, "topic": "hangs", "partition": "0", "first_offset": "0", "confirm": "hangs-0"}
+        assert "readers of committed records go on" in client.post("/abort-hanging-transaction", data=form).text
+        assert client.post("/abort-hanging-transaction", data=form).status_code == 404
     access.close()
     with Admin(process.bootstrap) as admin:
-        admin.abort_transaction("holds/back")
         assert admin.delete_groups(["shares"]) == {}

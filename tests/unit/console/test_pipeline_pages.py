@@ -2,6 +2,7 @@
 it is noted."""
 
 import asyncio
+import html
 import json
 import re
 import sys
@@ -165,6 +166,25 @@ def test_a_secret_that_was_not_shown_is_not_lost_and_a_worker_away_changes_nothi
         assert fake.configs["orders"]["new"] == "1"
     assert "hunter2" not in str(console.lines)
     assert [line["api"] for line in console.lines] == ["ALTER_CONNECTOR"] * 2
+
+
+def test_offsets_of_a_connector_are_edited_as_json() -> None:
+    async def test(console: Console) -> None:
+        page = (await console.http.get("/connectors/0/orders")).text
+        shown = html.unescape(page.split("<textarea")[1].split(">", 1)[1].split("</textarea>")[0])
+        assert json.loads(shown) == [{"partition": {"table": "orders"}, "offset": {"id": 7}}]
+        form = {"confirm": "orders", "offsets": shown.replace("7", "3")}
+        assert (await console.post("/new-connector/0", "/move-connector/0/orders", **form)).status_code == 303
+        for wrong in ("{", "{}", "[1]"):
+            refused = await console.post(
+                "/new-connector/0", "/move-connector/0/orders", confirm="orders", offsets=wrong
+            )
+            assert refused.status_code == 400
+
+    with fake_connect() as fake:
+        run(test, workers=(WorkerAddress(fake.url),))
+        (sent,) = (body for method, _, body in fake.asked if method == "PATCH")
+        assert sent == {"offsets": [{"partition": {"table": "orders"}, "offset": {"id": 3}}]}
 
 
 def test_outputs_are_compared_row_by_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Connectors of the Connect clusters that the console was given: to look at, to order about, to configure."""
 
 import asyncio
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 from urllib.parse import quote
@@ -13,7 +14,7 @@ from starlette.routing import BaseRoute, Route
 from ottla.console.access.audit import Change
 from ottla.console.access.roles import Role
 from ottla.console.connector_views import parsed, restored, written
-from ottla.console.connectors import ConnectCluster, WorkerProblem
+from ottla.console.connectors import ConnectCluster, WorkerProblem, written_offsets
 from ottla.console.pages.actions import ActionPages, Form, confirmed
 from ottla.console.pages.base import Entry, Shell, query_of
 
@@ -56,6 +57,7 @@ class ConnectorPages(ActionPages):
             self.action("/check-connector/{cluster:int}", self.check, Role.ADMIN, LARGEST_CONFIG_BYTES),
             self.action(f"/order-connector/{one}", self.order, Role.EDITOR),
             self.action(f"/reset-connector/{one}", self.reset, Role.ADMIN),
+            self.action(f"/move-connector/{one}", self.move, Role.ADMIN, LARGEST_CONFIG_BYTES),
             self.action(f"/delete-connector/{one}", self.delete, Role.ADMIN),
         ]
 
@@ -80,7 +82,8 @@ class ConnectorPages(ActionPages):
         cluster, name = self._named(request)
 
         async def fragment() -> dict[str, Any]:
-            return {"found": await _found(cluster.described(name))}
+            found = await _found(cluster.described(name))
+            return {"found": found, "written_offsets": written_offsets(found.offsets or ())}
 
         return await self.live_page(request, "connector.html", fragment, EVERY_S, cluster=cluster.number)
 
@@ -204,6 +207,19 @@ class ConnectorPages(ActionPages):
         confirmed(form, name)
         run = cluster.set_offsets(name, None)
         return await self._do(request, cluster, name, "RESET_CONNECTOR", run, "Its offsets are forgotten.")
+
+    async def move(self, request: Request, form: Form) -> Response:
+        """Give a stopped connector other offsets."""
+        cluster, name = self._named(request)
+        confirmed(form, name)
+        try:
+            offsets = json.loads(form.get("offsets", ""))
+        except (ValueError, RecursionError) as wrong:
+            raise HTTPException(400, f"Nothing was done: the offsets are no JSON: {wrong}.") from None
+        if not isinstance(offsets, list) or not all(isinstance(each, dict) for each in offsets):
+            raise HTTPException(400, "Nothing was done: offsets are a list of objects with partition and offset.")
+        run = cluster.set_offsets(name, offsets)
+        return await self._do(request, cluster, name, "ALTER_CONNECTOR_OFFSETS", run, "Its offsets were changed.")
 
     async def delete(self, request: Request, form: Form) -> Response:
         """Delete a connector."""
