@@ -59,12 +59,20 @@ def _needed(node: ast.expr) -> Possible | None:
             kind = type(compared)
             if isinstance(left, ast.Constant):
                 left, right, kind = right, left, _TURNED[kind]
-            return _comparing(left, right, kind) or _holding(left, right)
+            return _comparing(left, right, kind) or _holding(left, _within(right, kind))
         case ast.Call(func=ast.Name(id=name), args=[subject, *_]) if name in _TEXTS:
             return _holding(subject, None)
         case ast.Attribute() | ast.Subscript():
             return _holding(node, None)
     return None
+
+
+def _within(wanted: ast.expr, kind: type[ast.cmpop]) -> ast.expr | None:
+    """What is in the bytes if the comparison holds: a text that is equal, and none that is only above or below."""
+    match wanted:
+        case ast.Constant(value=str()) if kind is not ast.Eq:
+            return None
+    return wanted
 
 
 def _holding(subject: ast.expr, wanted: ast.expr | None) -> Possible | None:

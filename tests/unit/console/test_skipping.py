@@ -57,6 +57,8 @@ def _bytes(document: Any, ascii_only: bool) -> bytes | None:
     ("text", "value", "expected"),
     [
         ("value.name == 'alice'", b'{"name": "bob"}', False),
+        ("value.name < 'b'", b'{"name": "a"}', True),
+        ("value.name < 'b'", b'{"other": "a"}', False),
         ("value.name == 'alice'", b'{"name": "alice"}', True),
         ("value.name == 'alice'", b'{"name": "\\u0061lice"}', True),
         ("value.name == 'alice'", b"\0\0\0\0\1", True),
