@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from tests.support.eventually import eventually
 
 
@@ -35,6 +36,7 @@ def answers(url: str) -> bool:
         return False
 
 
+@pytest.mark.soak
 def test_it_ends_with_the_broker(tmp_path: Path) -> None:
     with served(tmp_path) as (process, url):
         assert answers(url)

@@ -32,7 +32,13 @@ class View:
     def __init__(self, bootstrap: str, properties: Mapping[str, str]) -> None:
         self.user = properties.get("sasl.username")
         self.is_closed = False
+        self.asked: list[str] = []
         self.opened.append(self)
+
+    @property
+    def library(self) -> object:
+        self.asked.append("library")
+        raise BrokerUnavailable("no broker")
 
     async def topics_page(self, *_: object, **__: object) -> Page:
         return Page([], 0, 0)
@@ -262,6 +268,23 @@ def test_repeated_refusals_are_counted_and_floods_are_cut() -> None:
 
     console = run(test)
     assert [each["repeated"] for each in console.lines if "repeated" in each] == [299]
+
+
+def test_an_action_that_cannot_be_noted_is_not_done() -> None:
+    async def test(console: Console) -> None:
+        await console.log_in("ann")
+        console.disk_is_full = True
+        form = {"csrf": console.token, "name": "t"}
+        answer = await console.http.post("/create-topic", data=form, headers=ORIGIN)
+        assert (answer.status_code, "No space left" in answer.text) == (503, True)
+        assert View.opened[0].asked == []
+        console.disk_is_full = False
+        failed = await console.http.post("/create-topic", data=form, headers=ORIGIN)
+        assert (failed.status_code, "It was not done: no broker" in failed.text) == (409, True)
+        assert View.opened[0].asked == ["library"]
+
+    console = run(test, changes=True)
+    assert [each["outcome"] for each in console.lines if each["event"] == "change"] == ["begun", "failed"]
 
 
 def test_masks_are_lifted_for_administrators_alone() -> None:
