@@ -30,7 +30,7 @@ def _every(properties: Mapping[str, Any], wanted: Search, stop: threading.Event)
     with consumer_of(properties) as consumer:
         scan = Scan(consumer, wanted.topic, wanted.ranges, stop, LONGEST_S)
         for messages in scan.read(wanted.ranges):
-            for record in wanted.take(messages):
+            for record in scan.each(wanted.take(messages)):
                 if wanted.test is None or wanted.test(record):
                     yield record
 

@@ -29,6 +29,9 @@ LATEST_WINDOW: Final = 10_000
 """... of all partitions, where the records of a window are held."""
 LONGEST_S: Final = 120.0
 REPORT_EVERY_S: Final = 0.3
+REPORT_RARELY_S: Final = 2.0
+"""After a while: each report has all that was found so far."""
+OFTEN_S: Final = 3.0
 
 
 class Progress(NamedTuple):
@@ -87,17 +90,18 @@ def search(properties: Mapping[str, Any], wanted: Search, stop: threading.Event)
 
 
 def _reports(scan: Scan, wanted: Search, kept: Collector, stop: threading.Event) -> Iterator[Progress]:
-    reported = time.monotonic()
+    began = reported = time.monotonic()
     skips = wanted.order != "latest"  # a record that a filter refuses may be the latest of its key
     for window in _windows(wanted):
         for messages in scan.read(window):
-            for record in wanted.take(messages) if skips else map(wanted.sight.record, messages):
+            for record in scan.each(wanted.take(messages) if skips else map(wanted.sight.record, messages)):
                 kept.offer(record)
             if kept.is_full:
                 return
-            if time.monotonic() - reported > REPORT_EVERY_S:
+            now = time.monotonic()
+            if now - reported > (REPORT_EVERY_S if now - began < OFTEN_S else REPORT_RARELY_S):
                 yield _progress(scan, kept)
-                reported = time.monotonic()
+                reported = now
         kept.end_window()
         if kept.is_complete or stop.is_set():
             return

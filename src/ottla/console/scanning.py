@@ -5,11 +5,13 @@ Bounded are the time, the wait for brokers that are silent, and what is held: a 
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+T = TypeVar("T")
 
 SILENCE_S: Final = 10.0
 BATCH: Final = 2_000
@@ -95,6 +97,15 @@ class Scan:
                 raise Trouble(f"stopped after {self._longest_s:.0f} s")
         self._scanned = self.scanned
         self._position = {}
+
+    def each(self, items: Iterable[T]) -> Iterator[T]:
+        """Items, as long as reading may go on: one record may take a second to decode. Raises Trouble."""
+        for item in items:
+            if self._stop.is_set():
+                return
+            if time.monotonic() > self._ends_at:
+                raise Trouble(f"stopped after {self._longest_s:.0f} s")
+            yield item
 
 
 def is_trouble(error: KafkaError) -> bool:

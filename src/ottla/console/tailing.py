@@ -18,7 +18,7 @@ from ottla.console.scanning import Trouble, consumer_of, is_trouble
 
 ROWS: Final = 100
 TICK_S: Final = 0.5
-MOST_LOOKED_AT: Final = 5_000
+MOST_LOOKED_AT: Final = 2_000
 """Records of a tick."""
 MOST_BEHIND: Final = 20_000
 """Records; what is further behind than that is skipped."""
@@ -68,10 +68,10 @@ class _Tail:
                 break
             messages = [each for each in consumer.consume(500, min(left_s, 0.1)) if _is_record(each)]
             looked_at += len(messages)
-            for record in self._wanted.take(messages):
-                if self._wanted.test is None or self._wanted.test(record):
-                    self._passed += 1
-                    self._rows.append(Found.of(record, self._wanted.columns))
+            test = self._wanted.test
+            passed = [record for record in self._wanted.take(messages) if test is None or test(record)]
+            self._passed += len(passed)
+            self._rows.extend(Found.of(record, self._wanted.columns) for record in passed[-ROWS:])
         self._seen += looked_at
         return looked_at > 0
 

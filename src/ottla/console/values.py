@@ -17,7 +17,7 @@ SHOWN_CHARACTERS: Final = 2_000
 WHOLE_CHARACTERS: Final = 200_000
 LARGEST_JSON_BYTES: Final = 4 << 20
 """Larger ones are shown as text: to read them takes the server's time."""
-LARGEST_TEXT_BYTES: Final = 64 << 20
+LARGEST_TEXT_BYTES: Final = 8 << 20
 """Filters see so much of larger ones."""
 HEX_BYTES: Final = 512
 _HEAD_BYTES: Final = 5
@@ -129,6 +129,8 @@ def plain(value: Value) -> str | None:
         return None
     if value.kind == "bytes":
         return base64.b64encode(value.data or b"").decode()
+    if value.kind == "text" and value.data is not None and len(value.data) > LARGEST_TEXT_BYTES:
+        return value.data.decode("utf-8", "replace")
     return value.content if isinstance(value.content, str) else written(value.content)
 
 

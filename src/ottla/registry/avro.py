@@ -66,7 +66,7 @@ class _Reader:
     def read(self, value: bytes, start: int) -> Any:
         """The value. Raises Undecodable."""
         measures = self._measures
-        if measures.first + (len(value) - start) * measures.per_byte > MOST_OBJECTS:
+        if measures.objects(len(value) - start) > MOST_OBJECTS:
             raise Undecodable(
                 f"its {len(value)} bytes may be more than {MOST_OBJECTS:,} values by its schema, too many to read here"
             )
@@ -203,32 +203,38 @@ for _table in _TABLES:
 class _Measures(NamedTuple):
     """Bounds of what values of a schema become."""
 
-    first: int
-    """Objects of the value itself, before the first array, map or union in it."""
-    per_byte: float
-    """Objects that each byte may bring at most."""
+    bounds: tuple[tuple[int, float], ...]
+    """Pairs of objects that a value has in any case, and more that each of its bytes may bring; all of them hold."""
     contains_itself: bool
+
+    def objects(self, size: int) -> float:
+        """Objects, at most, of a value of so many bytes."""
+        return min(first + size * per_byte for first, per_byte in self.bounds)
 
 
 def _measured(parsed: Any, named: dict[str, Any]) -> _Measures:
     """Raises ValueError for a schema that no value could be read by."""
-    ruler = _Ruler(named)
-    first, _ = ruler.measure(parsed, ())
-    if first > MOST_OBJECTS:
+    rulers = _Ruler(named, counts_unions=False), _Ruler(named, counts_unions=True)
+    measures = _Measures(
+        tuple((ruler.measure(parsed, ())[0], ruler.per_byte) for ruler in rulers), rulers[0].contains_itself
+    )
+    if measures.objects(0) > MOST_OBJECTS:
         raise ValueError("each of its values has too many parts")
-    return _Measures(first, ruler.per_byte, ruler.contains_itself)
+    return measures
 
 
 class _Ruler:
-    """Measures a schema part by part. Parts that a value may have many of, or none, are measured on their own: each
-    begins with a byte at least, so bytes bound how often they occur."""
+    """Measures a schema part by part. Elements, and records in records of their kind, are measured on their own: each
+    takes a byte at least, so bytes bound how many there are. What a union may have is measured either so, too, or as a
+    part of the whole: the former is better where optional records have optional records, the latter for long texts."""
 
-    def __init__(self, named: dict[str, Any]) -> None:
+    def __init__(self, named: dict[str, Any], *, counts_unions: bool) -> None:
         self._named = named
+        self._counts_unions = counts_unions
         self._known: dict[str, tuple[int, int]] = {}
         self._open: set[str] = set()
         self._within_themselves: set[str] = set()
-        self.per_byte = 1.0
+        self.per_byte = 0.0
 
     @property
     def contains_itself(self) -> bool:
@@ -236,13 +242,16 @@ class _Ruler:
         return bool(self._within_themselves)
 
     def measure(self, schema: Any, chain: tuple[str, ...], depth: int = 0) -> tuple[int, int]:
-        """Objects and bytes, at least, of a value. `chain`: the records that certainly contain it."""
+        """Objects at most, and bytes at least, of a value. `chain`: the records that certainly contain it."""
         if depth > DEEPEST:
             raise ValueError("it is too deeply nested")
         if isinstance(schema, list):
-            for branch in schema:
-                self._part(branch, depth + 1, before=1)
-            return 0, 1
+            if not self._counts_unions:
+                for branch in schema:
+                    self._part(branch, depth + 1, before=1)
+                return 0, 1
+            branches = [self.measure(branch, (), depth + 1) for branch in schema]
+            return max((objects for objects, _ in branches), default=0), 1
         if isinstance(schema, str):
             if schema not in self._named:
                 return 1, _SIZES.get(schema, 1)

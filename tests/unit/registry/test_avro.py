@@ -137,6 +137,17 @@ def test_a_value_that_may_become_too_many_objects_is_not_read() -> None:
         wide(b"\x80\x80\x02" + b"\0" * (MOST_OBJECTS // 1000), 0)
 
 
+def test_long_texts_and_many_optional_parts_are_no_reason_to_refuse() -> None:
+    text = read(record("T", a="string", b=["null", "string"]))
+    long = b"\x80\x89\x7a" + b"x" * 1_000_000  # a length of 2,000,000 in zigzag
+    assert len(text(long + b"\0", 0)["a"]) == 1_000_000
+    levels = [record("L0", text="string")]
+    for number in range(1, 9):
+        fields = {f"f{each}": ["null", f"L{number - 1}"] for each in range(10)}
+        levels.append(record(f"L{number}", **fields))
+    assert read(levels[-1], *levels[:-1])(bytes(10), 0) == dict.fromkeys(f"f{each}" for each in range(10))
+
+
 @pytest.mark.parametrize("data", [b"", b"\x02", b"\x02a?", b"\xff\xff\xff\xff\x0f"])
 def test_other_bytes_are_malformed(data: bytes) -> None:
     with pytest.raises(Undecodable, match="malformed Avro"):
