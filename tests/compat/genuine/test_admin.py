@@ -41,6 +41,7 @@ from ottla.admin import (
 from ottla.console.access.access import Access, Settings
 from ottla.console.access.audit import AuditTrail
 from ottla.console.app import application
+from ottla.console.lookups import partition_of
 from ottla.errors import ErrorCode
 from ottla.protocol.messages import read_share_group_state as read
 from ottla.protocol.messages import write_share_group_state as write
@@ -463,6 +464,42 @@ def _hang(bootstrap: str, teller: Teller) -> None:
         transactional=True,
     )
     ask(bootstrap, stories.produce([("hangs", 0, batch)], transactional_id="hung"), 9)
+
+
+def test_the_console_reads_and_writes_records(process: BrokerProcess) -> None:
+    access = Access(Settings(process.bootstrap, {}, changes=True, trail=AuditTrail(lambda lines: None)))
+    with TestClient(application(access), base_url="http://127.0.0.1", headers={"Origin": "http://127.0.0.1"}) as client:
+        token = access.viewer({}).token  # type: ignore[union-attr]
+
+        def done(path: str, **form: str) -> str:
+            answer = client.post(path, data={"csrf": token, **form})
+            assert answer.status_code == 200, answer.text
+            return answer.text
+
+        def found(**query: str) -> str:
+            return client.get("/topics/written/records/search", params=query).text
+
+        done("/create-topic", name="written", partitions="3")
+        for number in range(4):
+            done("/topics/written/produce", key=f"k{1 + number % 2}", value=f'{{"n": {number}}}', headers="h: x")
+        held = {partition_of(key, 3, "murmur2") for key in (b"k1", b"k2")}
+        again = done(f"/topics/written/records/{partition_of(b'k1', 3, 'murmur2')}/0/again")
+        assert "at offset " in again
+        assert "retention.ms keeps records for 7 days" in again
+        shown = found(look="key", columns="value.n", **{"for": "k1", "from": "oldest"})
+        assert [each.split("<")[0] for each in shown.split('<td class="text">')[1:]] == ["0", "2", "0"]
+        assert "; 2 keys" in found(**{"from": "latest"})
+        lines = client.get("/topics/written/records/export/jsonl", params={"all": "1", "filter": "value.n >= 2"}).text
+        assert {json.loads(line)["value"]["n"] for line in lines.splitlines()} == {2, 3}
+        producer = Producer({"bootstrap.servers": process.bootstrap, "transactional.id": "writes"})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        producer.produce("written", "open", partition=min(held))
+        assert producer.flush(20) == 0
+        assert eventually(lambda: "5 records, 6 of 6 offsets" in found())  # what is not committed holds up no search
+        producer.abort_transaction(30)
+        assert eventually(lambda: "5 records, 7 of 7 offsets" in found())
+    access.close()
 
 
 def test_the_console_shows_transactions_the_cluster_and_users(process: BrokerProcess, *, is_genuine: bool) -> None:
