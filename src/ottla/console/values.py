@@ -17,6 +17,9 @@ SHOWN_CHARACTERS: Final = 2_000
 WHOLE_CHARACTERS: Final = 200_000
 LARGEST_JSON_BYTES: Final = 4 << 20
 """Larger ones are shown as text: to read them takes the server's time."""
+MOST_ELEMENTS: Final = 200_000
+"""Objects, lists and their elements in JSON; with more, it is shown as text. A parser holds up all other threads."""
+_FEW_BYTES: Final = MOST_ELEMENTS
 LARGEST_TEXT_BYTES: Final = 8 << 20
 """Filters see so much of larger ones."""
 HEX_BYTES: Final = 512
@@ -89,13 +92,18 @@ def recognise(data: bytes | None, decode: Decode | None = None) -> Value:
 
 def read_json(data: bytes) -> Any:
     """The value of JSON that is an object or a list; None for anything else, and for what is nested too deeply."""
-    if len(data) > LARGEST_JSON_BYTES:
+    if len(data) > LARGEST_JSON_BYTES or (len(data) > _FEW_BYTES and _elements(data) > MOST_ELEMENTS):
         return None
     try:
         found = from_json(data)
     except ValueError:
         return None
     return found if isinstance(found, (dict, list)) else None
+
+
+def _elements(data: bytes) -> int:
+    """At least as many as there are: texts may have commas, too."""
+    return sum(map(data.count, (b",", b"[", b"{")))
 
 
 def _strictness(data: bytes) -> str:

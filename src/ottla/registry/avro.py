@@ -30,8 +30,9 @@ from ottla.registry.undecodable import Undecodable
 Read = Callable[[bytes, int], Any]
 """The value that begins at a place in the bytes, and ends with them. Raises Undecodable."""
 
-MOST_OBJECTS: Final = 1_000_000
-"""Objects that a value may become, counted before it is read: what its schema allows with so many bytes."""
+MOST_OBJECTS: Final = 400_000
+"""Objects that a value may become, counted before it is read: what its schema allows with so many bytes. A reader in C
+holds up all other threads."""
 DEEPEST_JSON: Final = 200
 DEEPEST: Final = 100
 MOST_DIGITS_BYTES: Final = 128

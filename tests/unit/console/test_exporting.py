@@ -15,6 +15,7 @@ from ottla.console.downloads import GAP, runs
 from ottla.console.exporting import FORMATS, PIECE_BYTES, NoParquet, defused, writer
 from ottla.console.expressions import compile_columns
 from ottla.console.sight import Record, Sight
+from ottla.console.values import LARGEST_TEXT_BYTES
 
 SENT = [
     Sent(b"=cmd()", b'{"a": {"b": -1.5}, "c": "@x"}', (("source", b"web"),)),
@@ -96,7 +97,17 @@ def test_a_large_file_comes_in_pieces(kind: str) -> None:
     pieces = list(writer(kind, ()).pieces(large))
     assert len(pieces) > 2
     if kind != "parquet":
-        assert max(map(len, pieces)) < 2 * PIECE_BYTES + 100_000
+        assert max(map(len, pieces)) <= PIECE_BYTES
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_text_of_which_filters_see_a_part_is_exported_whole(kind: str) -> None:
+    large = Sight().record(Sent(b"k", b"x" * (LARGEST_TEXT_BYTES + 3)))
+    assert len(large.value) == LARGEST_TEXT_BYTES
+    data = b"".join(writer(kind, ()).pieces(iter([large])))
+    if kind == "parquet":
+        data = pq.read_table(io.BytesIO(data))["value"][0].as_py().encode()
+    assert data.count(b"x") >= LARGEST_TEXT_BYTES + 3
 
 
 def test_parquet_needs_its_library(monkeypatch: pytest.MonkeyPatch) -> None:

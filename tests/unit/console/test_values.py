@@ -32,6 +32,12 @@ def test_what_is_large_is_cut() -> None:
     assert (shown.kind, len(shown.text), shown.size, shown.is_cut) == ("text", 2_000, 50 << 20, True)
 
 
+def test_json_of_very_many_parts_is_text() -> None:
+    assert recognise(b"[" + b"0," * 100_000 + b"0]").kind == "json"
+    assert recognise(b"[" + b"[]," * 1_000_000 + b"0]").kind == "text"
+    assert recognise(b'{"a": "' + b"x" * 1_000_000 + b'"}').kind == "json"
+
+
 @given(st.binary(max_size=200))
 def test_any_bytes_are_shown(data: bytes) -> None:
     value = recognise(data)

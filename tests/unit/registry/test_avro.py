@@ -98,7 +98,7 @@ LIST = record("Node", next=["null", "Node"])
 def test_a_list_of_records_that_contain_their_kind_is_read_to_a_bounded_depth() -> None:
     assert read(LIST)(b"\x02\x02\0", 0) == {"next": {"next": {"next": None}}}
     with pytest.raises(Undecodable, match="RecursionError"):
-        read(LIST)(b"\x02" * 100_000 + b"\0", 0)  # fastavro's reader in C ends the process
+        read(LIST)(b"\x02" * 20_000 + b"\0", 0)  # fastavro's reader in C ends the process
 
 
 def laughing(depth: int) -> list[dict[str, Any]]:
