@@ -283,7 +283,11 @@ def test_a_user_logs_in_and_out_with_the_keyboard(users: Users, browser: Browser
     (cookie,) = page.context.cookies()
     assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
     assert Axe().run(page).violations_count == 0
-    page.get_by_role("button", name="Log out").click()
+    assert page.get_by_text("no longer follows").is_hidden()
+    token = page.locator("input[name=csrf]").first.get_attribute("value")
+    elsewhere = {"Cookie": f"{cookie['name']}={cookie['value']}", "Origin": users.console.url}
+    assert httpx.post(f"{users.console.url}/logout", data={"csrf": token}, headers=elsewhere).status_code == 303
+    page.get_by_role("link", name="Load it again").click()  # the session has ended while its page is open
     expect(page.get_by_role("heading", name="Log in")).to_be_visible()
     page.goto("/topics?q=a")
     expect(page.get_by_role("heading", name="Log in")).to_be_visible()

@@ -14,6 +14,7 @@ theme.addEventListener("click", () => {
   show(next);
 });
 
+const stale = document.getElementById("stale");
 function follow(element, address, ends) {
   const events = new EventSource(address);
   events.addEventListener("part", (event) => {
@@ -26,8 +27,10 @@ function follow(element, address, ends) {
     }
   });
   events.addEventListener("end", () => events.close());
+  if (!ends) events.addEventListener("open", () => (stale.hidden = true));
   events.addEventListener("error", () => {
-    if (ends) {
+    if (!ends) stale.hidden = false;
+    else {
       events.close();
       if (element.textContent.includes("Searching")) element.textContent = "The search was refused or broke off.";
     }
