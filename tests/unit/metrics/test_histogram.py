@@ -45,3 +45,13 @@ def test_quantiles_forget_what_is_older_than_two_periods() -> None:
     durations.quantiles(2 * PERIOD_S, (0.5,))
     assert durations.quantiles(3 * PERIOD_S, (0.99,))[0] == pytest.approx(0.001, rel=0.13)
     assert durations.count == 2
+
+
+@given(st.lists(st.floats(-1, 1e6), max_size=50))
+def test_many_at_once_count_as_one_by_one(durations: list[float]) -> None:
+    together, alone = Durations(), Durations()
+    together.add_all(durations)
+    for each in durations:
+        alone.add(each)
+    assert (together.count, together._now) == (alone.count, alone._now)
+    assert together.total_s == pytest.approx(alone.total_s)

@@ -83,6 +83,15 @@ def test_clients_that_invent_names_take_a_bounded_place(served: Served) -> None:
     assert len(served.meter.slowest()) <= SLOWEST
 
 
+def test_names_that_read_as_one_take_a_bounded_place(served: Served) -> None:
+    for number in range(2 * MOST_CLIENTS):
+        name = b"".join(bytes([0x80 + (number >> shift & 0x3F)]) for shift in (0, 6))
+        head = b"\0\3\0\x0c" + bytes(4) + len(name).to_bytes(2, "big") + name
+        served.ask(frame=head + b"\0\0")
+    assert len(served.meter.by_client) == 1
+    assert len(served.meter._known) <= MOST_CLIENTS
+
+
 def test_the_slowest_requests_of_the_last_hour_are_remembered(served: Served) -> None:
     for number in range(200):
         served.handle = lambda slot, ms=number: (served.clock.advance(ms=ms), slot.fill([b"x"]))[1]  # type: ignore[misc]

@@ -8,10 +8,12 @@ the reply, is the client's.
 """
 
 from collections.abc import Callable
+from struct import Struct
 from typing import Final, NamedTuple
 
 from ottla.metrics.histogram import Durations
 from ottla.protocol.api import ApiKey
+from ottla.records.batch import Buffer
 from ottla.server.connection import Connection, FrameHandler
 from ottla.server.replies import Owner, ReplySlot
 
@@ -24,6 +26,10 @@ MOST_NAME_BYTES: Final = 100
 """What is kept of a client id, which the client chooses."""
 CLIENT_ID_AT: Final = 8
 """API key, version and correlation id come before it in a request."""
+HEAD_BYTES: Final = CLIENT_ID_AT + 2 + MOST_NAME_BYTES
+TOGETHER: Final = 128
+"""Requests that are counted at a time, which takes some 300 microseconds."""
+_KEY_AND_VERSION: Final = Struct(">HH")
 HELD: Final = frozenset(
     {
         ApiKey.FETCH,
@@ -74,120 +80,172 @@ class SlowRequest(NamedTuple):
     request_bytes: int
 
 
+_Noted = tuple[bytes, str, int, int, float, float, float, Connection | None]
+"""A request whose reply is there: its first bytes, up to the client id; address; bytes of the request and the reply;
+when it began, its handler returned, and the reply was there; and its connection, if it may be slow: a closed one is not
+kept for the others."""
+
+
 class RequestMeter:
-    """A frame handler that calls another one. On the loop's thread."""
+    """A frame handler that calls another one. On the loop's thread.
+
+    A request is noted in a few hundred nanoseconds, and counted together with many others: between two requests, the
+    processor's caches have forgotten this code, so that it takes several times as long by itself as in a loop.
+    """
 
     def __init__(self, handle: FrameHandler, monotonic: Callable[[], float], now_ms: Callable[[], int]) -> None:
         self._handle = handle
         self.now = monotonic
         """Seconds on a clock that never goes back."""
         self._now_ms = now_ms
-        self.by_api: dict[int, ApiCounts] = {}
-        self.by_client: dict[tuple[str, str], ClientCounts] = {}
-        """By client id and address."""
+        self.noted: list[_Noted] = []
+        """Not counted yet."""
+        self._by_api: dict[int, ApiCounts] = {}
+        self._by_client: dict[tuple[str, str], ClientCounts] = {}
+        self._known: dict[tuple[bytes, str], ClientCounts] = {}
+        """The same by client id as it is sent."""
         self._slowest: list[SlowRequest] = []
-        self._slow_since = 0.0
+        self.slow_since = 0.0
         """A request that took no longer is not among the slowest."""
 
     def __call__(self, frame: memoryview, connection: Connection, slot: ReplySlot) -> bool | None:
-        size = len(frame)
-        if size < CLIENT_ID_AT + 2:
+        if len(frame) < CLIENT_ID_AT + 2:
             return self._handle(frame, connection, slot)
         watch = _Watch(self, frame, connection)
         slot.observe(watch.between)
         gives_way = self._handle(frame, connection, slot)
-        watch.handled(self.now())
+        watch.returned = self.now()
         return gives_way
 
-    def answered(self, watch: "_Watch", ended: float, reply_bytes: int) -> None:
-        """Count a request whose reply is there."""
-        api = self.by_api.get(watch.api_key)
-        if api is None:
-            if watch.api_key not in ApiKey._value2member_map_:
-                return  # no request to an API, however it was answered
-            api = self.by_api[watch.api_key] = ApiCounts(Durations(), Durations(), Durations(), {}, [0, 0])
-        total_s = ended - watch.began
-        local_s = (watch.returned or ended) - watch.began
-        api.total.add(total_s)
-        api.local.add(local_s)
-        api.remote.add(total_s - local_s)
-        version = watch.version
-        api.by_version[version] = api.by_version.get(version, 0) + 1
-        api.bytes_[0] += watch.size
-        api.bytes_[1] += reply_bytes
-        client = self._client(watch.client_id, watch.connection.client_host)
-        client.requests += 1
-        client.request_bytes += watch.size
-        client.reply_bytes += reply_bytes
-        client.busy_s += local_s
-        client.last_at = ended
-        slow_s = local_s if watch.api_key in HELD else total_s
-        if slow_s > self._slow_since:
-            self._note_slow(watch, slow_s, local_s)
+    @property
+    def by_api(self) -> dict[int, ApiCounts]:
+        """What was counted, by API key."""
+        self.count()
+        return self._by_api
+
+    @property
+    def by_client(self) -> dict[tuple[str, str], ClientCounts]:
+        """The same by client id and address."""
+        self.count()
+        return self._by_client
+
+    def count(self) -> None:
+        """Count what was noted."""
+        noted, self.noted = self.noted, []
+        spent: dict[bytes, list[tuple[float, float]]] = {}
+        for head, host, request_bytes, reply_bytes, began, returned, ended, connection in noted:
+            local_s = returned - began
+            kind = head[:4]
+            if kind not in spent:
+                spent[kind] = []
+            spent[kind].append((ended - began, local_s))
+            client = self._client(head, host)
+            client.requests += 1
+            client.request_bytes += request_bytes
+            client.reply_bytes += reply_bytes
+            client.busy_s += local_s
+            client.last_at = ended
+            if connection is not None:
+                self._note_slow(head, host, request_bytes, ended - began, local_s, connection)
+            api = self._api(kind)
+            if api is not None:
+                api.bytes_[0] += request_bytes
+                api.bytes_[1] += reply_bytes
+        for kind, times in spent.items():
+            api = self._api(kind)
+            if api is not None:
+                _, version = _KEY_AND_VERSION.unpack(kind)
+                api.by_version[version] = api.by_version.get(version, 0) + len(times)
+                api.total.add_all([total_s for total_s, _ in times])
+                api.local.add_all([local_s for _, local_s in times])
+                api.remote.add_all([total_s - local_s for total_s, local_s in times])
+
+    def _api(self, kind: bytes) -> ApiCounts | None:
+        """The counts of an API; None for a request to none, however it was answered."""
+        key = kind[0] << 8 | kind[1]
+        found = self._by_api.get(key)
+        if found is None and key in ApiKey._value2member_map_:
+            found = self._by_api[key] = ApiCounts(Durations(), Durations(), Durations(), {}, [0, 0])
+        return found
 
     def slowest(self) -> list[SlowRequest]:
         """The slowest requests of the last hour, the slowest first."""
+        self.count()
         self._forget_old()
         return list(self._slowest)
 
-    def _client(self, client_id: str, address: str) -> ClientCounts:
-        key = client_id, address
-        found = self.by_client.get(key)
+    def _client(self, head: bytes, address: str) -> ClientCounts:
+        length = head[CLIENT_ID_AT] << 8 | head[CLIENT_ID_AT + 1]
+        raw = head[CLIENT_ID_AT + 2 : CLIENT_ID_AT + 2 + length] if length <= MOST_NAME_BYTES else None
+        known = self._known.get((raw, address)) if raw is not None else None
+        if known is not None:
+            return known
+        key = client_id_in(head), address
+        found = self._by_client.get(key)
         if found is None:
-            if len(self.by_client) >= MOST_CLIENTS:  # many at once, so that an invented name costs little
-                longest_silent = sorted(self.by_client, key=lambda each: self.by_client[each].last_at)
+            if len(self._by_client) >= MOST_CLIENTS:  # many at once, so that an invented name costs little
+                longest_silent = sorted(self._by_client, key=lambda each: self._by_client[each].last_at)
                 for each in longest_silent[: MOST_CLIENTS // 10]:
-                    del self.by_client[each]
-            found = self.by_client[key] = ClientCounts()
+                    del self._by_client[each]
+                self._known.clear()
+            found = self._by_client[key] = ClientCounts()
+        if raw is not None:
+            if len(self._known) >= MOST_CLIENTS:  # many that are no UTF-8 may read as one
+                self._known.clear()
+            self._known[raw, address] = found
         return found
 
-    def _note_slow(self, watch: "_Watch", duration_s: float, local_s: float) -> None:
-        connection = watch.connection
+    def _note_slow(
+        self, head: bytes, host: str, request_bytes: int, total_s: float, local_s: float, connection: Connection
+    ) -> None:
+        key, version = _KEY_AND_VERSION.unpack_from(head)
+        slow_s = local_s if key in HELD else total_s
+        if slow_s <= self.slow_since or key not in ApiKey._value2member_map_:
+            return
         self._slowest.append(
             SlowRequest(
-                duration_s,
+                slow_s,
                 local_s,
                 self._now_ms(),
-                ApiKey(watch.api_key).name,
-                watch.version,
-                watch.client_id,
-                connection.client_host,
+                ApiKey(key).name,
+                version,
+                client_id_in(head),
+                host,
                 connection.principal,
-                watch.size,
+                request_bytes,
             )
         )
         self._forget_old()
         if len(self._slowest) >= SLOWEST:
-            self._slow_since = self._slowest[-1].duration_s
+            self.slow_since = self._slowest[-1].duration_s
 
     def _forget_old(self) -> None:
         oldest = self._now_ms() - REMEMBERED_S * 1000
         kept = sorted((slow for slow in self._slowest if slow.at_ms >= oldest), reverse=True)
         self._slowest = kept[:SLOWEST]
         if len(self._slowest) < SLOWEST:
-            self._slow_since = 0.0
+            self.slow_since = 0.0
 
 
-def client_id_in(frame: memoryview) -> str:
-    """The client id of a request, or the beginning of a long one; empty if it has none."""
-    length = frame[CLIENT_ID_AT] << 8 | frame[CLIENT_ID_AT + 1]
+def client_id_in(head: Buffer) -> str:
+    """The client id in the beginning of a request, or the beginning of a long one; empty if it has none."""
+    length = head[CLIENT_ID_AT] << 8 | head[CLIENT_ID_AT + 1]
     length = 0 if length & 0x8000 else min(length, MOST_NAME_BYTES)  # -1: no client id
-    return bytes(frame[CLIENT_ID_AT + 2 : CLIENT_ID_AT + 2 + length]).decode("utf-8", "replace")
+    return bytes(head[CLIENT_ID_AT + 2 : CLIENT_ID_AT + 2 + length]).decode("utf-8", "replace")
 
 
 class _Watch:
     """Stands between a slot and its connection until the reply is there."""
 
-    __slots__ = ("_meter", "_owner", "api_key", "began", "client_id", "connection", "returned", "size", "version")
+    __slots__ = ("_meter", "_owner", "began", "connection", "head", "returned", "size")
 
     def __init__(self, meter: RequestMeter, frame: memoryview, connection: Connection) -> None:
         self._meter = meter
         self.connection = connection
-        self.api_key = frame[0] << 8 | frame[1]
-        self.version = frame[2] << 8 | frame[3]
+        self.head = bytes(frame[:HEAD_BYTES])
         self.size = len(frame)
-        self.client_id = client_id_in(frame)
         self.returned = 0.0
+        """When the handler has returned; the reply may be there before."""
         self.began = meter.now()
 
     def between(self, owner: Owner) -> "_Watch":
@@ -195,14 +253,23 @@ class _Watch:
         self._owner = owner
         return self
 
-    def handled(self, now: float) -> None:
-        """The handler has returned; the reply may be there already."""
-        self.returned = now
-
     def slot_filled(self, slot: ReplySlot) -> None:
-        """Count the request, then let the connection send the reply."""
-        reply_bytes = 0
-        for piece in slot.pieces:
-            reply_bytes += len(piece)
-        self._meter.answered(self, self._meter.now(), reply_bytes)
+        """Note the request, then let the connection send the reply."""
+        meter, connection, began, pieces = self._meter, self.connection, self.began, slot.pieces
+        ended = meter.now()
+        noted = meter.noted
+        noted.append(
+            (
+                self.head,
+                connection.client_host,
+                self.size,
+                len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces)),
+                began,
+                self.returned or ended,
+                ended,
+                connection if ended - began > meter.slow_since else None,
+            )
+        )
+        if len(noted) >= TOGETHER:
+            meter.count()
         self._owner.slot_filled(slot)
