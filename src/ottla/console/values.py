@@ -23,6 +23,7 @@ _FEW_BYTES: Final = MOST_ELEMENTS
 LARGEST_TEXT_BYTES: Final = 8 << 20
 """Filters see so much of larger ones."""
 HEX_BYTES: Final = 512
+TOO_DEEP: Final = "(too deeply nested to be shown)"
 _HEAD_BYTES: Final = 5
 _NO_ID: Final = b"\0\0\0\0"
 """A number of eight bytes begins so, too."""
@@ -123,7 +124,7 @@ def show(value: Value, most: int = SHOWN_CHARACTERS) -> Shown:
     if kind in ("text", "empty"):
         return Shown(kind, content[:most], size, len(content) > most, note)
     if most > SHOWN_CHARACTERS:
-        text = written(content, indent=2)
+        text = indented(content, most)
     elif kind == "json" and data is not None:
         text = data.decode("utf-8", "replace").strip()
     else:
@@ -142,12 +143,29 @@ def plain(value: Value) -> str | None:
     return value.content if isinstance(value.content, str) else written(value.content)
 
 
-def written(content: Any, indent: int | None = None) -> str:
+def written(content: Any) -> str:
     """A value of JSON as text; what was not nested too deeply to be read may be so for being written."""
     try:
-        return json.dumps(content, indent=indent, ensure_ascii=False, default=str)
+        return json.dumps(content, ensure_ascii=False, default=str)
     except (ValueError, RecursionError):
-        return "(too deeply nested to be shown)"
+        return TOO_DEEP
+
+
+def indented(content: Any, most: int) -> str:
+    """A value of JSON as text of many lines: one character more than `most`, if there are so many.
+
+    No more than that is written: indented, 4 MB of brackets and numbers are 1 GB of spaces.
+    """
+    pieces, length = [], 0
+    try:
+        for piece in json.JSONEncoder(indent=2, ensure_ascii=False, default=str).iterencode(content):
+            pieces.append(piece)
+            length += len(piece)
+            if length > most:
+                break
+    except (ValueError, RecursionError):
+        return TOO_DEEP
+    return "".join(pieces)[: most + 1]
 
 
 def human_bytes(size: float) -> str:

@@ -1,5 +1,7 @@
 """Keys and values as they are shown, whatever is in them."""
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,6 +49,17 @@ def test_any_bytes_are_shown(data: bytes) -> None:
 
 def test_a_whole_record_is_laid_out() -> None:
     assert show(recognise(b'{"a":[1]}'), 100_000).text == '{\n  "a": [\n    1\n  ]\n}'
+
+
+def test_a_small_value_becomes_no_large_page() -> None:
+    """Each of its numbers stands on a line of its own, after 360 spaces."""
+    tracemalloc.start()
+    try:
+        found = show(recognise(b"[" * 180 + b"1," * 50_000 + b"1" + b"]" * 180), 20_000)
+        assert tracemalloc.get_traced_memory()[1] < 2_000_000
+    finally:
+        tracemalloc.stop()
+    assert (len(found.text), found.is_cut, found.kind) == (20_000, True, "json")
 
 
 @pytest.mark.parametrize(
