@@ -1,9 +1,11 @@
 """Roles, masks, origins and sessions of the console, by their rules alone."""
 
 import json
+from typing import Any, cast
 
 import pytest
 
+from ottla.console.access.access import Access, Settings
 from ottla.console.access.masks import MASKED, MaskProblem, Masks, parse_masks
 from ottla.console.access.origins import is_known_host, is_own_form, loads_from_elsewhere, local_path
 from ottla.console.access.roles import Role, RoleProblem, parse_roles
@@ -54,6 +56,20 @@ def test_masked_fields_are_replaced_wherever_they_are() -> None:
     }
     assert masks.applied("value", [{"card": 1}]) == [{"card": MASKED}]
     assert masks.applied("key", {"card": 1}) == {"card": 1}
+
+
+def test_names_with_dots_are_masked_like_fields_of_fields() -> None:
+    masks = parse_masks(["value.card.number", "value.customer", "value.*.pin"])
+    assert masks.applied(
+        "value", {"card.number": 1, "card.kind": 2, "a": {"card.number": 3}, "customer.iban": 4, "x.pin": 5, "cards": 6}
+    ) == {
+        "card.number": MASKED,
+        "card.kind": 2,
+        "a": {"card.number": 3},
+        "customer.iban": MASKED,
+        "x.pin": MASKED,
+        "cards": 6,
+    }
 
 
 @pytest.mark.parametrize("text", ["4111 1111", "{broken", 7, b"bytes"])
@@ -124,6 +140,20 @@ def test_names_by_which_the_console_is_known() -> None:
 def test_pages_of_other_sites_lead_here_and_load_nothing() -> None:
     assert not loads_from_elsewhere({"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"})
     assert loads_from_elsewhere({"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"})
+    assert loads_from_elsewhere({"sec-fetch-site": "same-site", "sec-fetch-mode": "cors"})  # of another port
+    framed = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "iframe"}
+    assert loads_from_elsewhere(framed)
+    assert not loads_from_elsewhere({**framed, "sec-fetch-dest": "document"})
+    assert not loads_from_elsewhere({"sec-fetch-site": "same-origin", "sec-fetch-mode": "cors"})
+
+
+@pytest.mark.parametrize("other", ['j={"a": 1}', "foo[bar]=1", "x", 'q="abc', "a b=c"])
+def test_cookies_of_other_servers_hide_no_session(other: str) -> None:
+    access = Access(Settings("h:1", {}, asks_login=True), connect=cast(Any, lambda *_: None))
+    viewer = object()
+    session_id = access.sessions.begin("alice", (viewer, b""))
+    cookies = f"{other}; {access.cookie}={session_id}"
+    assert cast(Any, access.viewer({"cookie": cookies})) is viewer
 
 
 @pytest.mark.parametrize("text", ["https://evil.example", "//evil.example", "/\\evil.example", "evil", "", "/a\nb"])

@@ -21,6 +21,8 @@ from ottla.console.access.audit import AuditTrail
 from ottla.console.app import application
 from ottla.console.cluster import ClusterView
 from ottla.console.connectors import WorkerAddress
+from ottla.console.pages.base import Shell
+from ottla.console.pages.topic_actions import TopicActions
 from ottla.console.sharing import Shared
 from ottla.pipeline.run_store import find_run
 
@@ -206,3 +208,18 @@ def test_outputs_are_compared_row_by_row(tmp_path: Path, monkeypatch: pytest.Mon
 
     console = run(test, home=tmp_path)
     assert [line["api"] for line in console.lines] == ["COMPARE"] * 2
+
+
+@pytest.mark.parametrize("path", ["/new-connector/{}", "/topics/t/records/{}/0", "/topics/t/records/0/{}"])
+def test_a_number_of_thousands_of_digits_is_no_address(path: str) -> None:
+    async def ask() -> int:
+        return (await Console().http.get(path.format("9" * 5_000))).status_code
+
+    assert asyncio.run(ask()) == 404
+
+
+@pytest.mark.parametrize("value", ["\N{SUPERSCRIPT TWO}", "9" * 5_000, "-1", "x", None])
+def test_what_a_value_of_a_setting_loses_is_not_counted_if_it_is_no_number(value: str | None) -> None:
+    actions = TopicActions(Shell(Console().access))
+    view = cast(ClusterView, View("h:1", {}))
+    assert asyncio.run(actions._setting_loss(view, "t", [], "retention.bytes", value)) == ""

@@ -4,9 +4,10 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 from typing import Any, Final
+
+from starlette.requests import cookie_parser
 
 from ottla.console.access.audit import AuditTrail, stderr_trail
 from ottla.console.access.logins import Check, Connect, Logins, takes
@@ -125,8 +126,5 @@ class Access:
 
 
 def _cookie(header: str, name: str) -> str:
-    try:
-        found = SimpleCookie(header).get(name)
-    except CookieError:
-        return ""
-    return "" if found is None else found.value
+    """The cookie of a name. Those of other servers of the host come along, and Python's own parser ends at some."""
+    return cookie_parser(header).get(name, "")

@@ -76,5 +76,9 @@ def _masked(found: Any, paths: tuple[Path, ...], depth: int) -> Any:
 
 
 def _field(name: str, value: Any, paths: tuple[Path, ...], depth: int) -> Any:
-    below = tuple(path[1:] for path in paths if path[0] in ("*", name))
-    return _masked(value, below, depth + 1) if below else value
+    """A field's value. A name that has dots, as `card.number` has, is also masked like a field of a field."""
+    below = [path[1:] for path in paths if path[0] in ("*", name)]
+    if "." in name:
+        parts = name.split(".")
+        below += [path[len(parts) :] for path in paths if all(a in ("*", b) for a, b in zip(path, parts, strict=False))]
+    return _masked(value, tuple(below), depth + 1) if below else value

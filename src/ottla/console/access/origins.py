@@ -26,8 +26,14 @@ def is_known_host(host: str, names: Collection[str], *, is_loopback: bool) -> bo
 
 
 def loads_from_elsewhere(headers: Mapping[str, str]) -> bool:
-    """Whether a page of another site loads something from here, rather than leads here."""
-    return headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-mode") != "navigate"
+    """Whether a page of another origin loads something from here, also into a frame, rather than leads here.
+
+    Pages of other ports of this host are of the same site, and of another origin.
+    """
+    is_other = headers.get("sec-fetch-site") in ("cross-site", "same-site")
+    return is_other and (
+        headers.get("sec-fetch-mode") != "navigate" or headers.get("sec-fetch-dest", "document") != "document"
+    )
 
 
 def is_own_form(headers: Mapping[str, str], scheme: str) -> bool:

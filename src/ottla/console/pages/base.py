@@ -15,6 +15,7 @@ from urllib.parse import quote, urlencode
 
 from confluent_kafka import KafkaException
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
@@ -33,6 +34,21 @@ LIVE_S: Final = 2.0
 MOST_VIEWERS: Final = 200
 NOTICE: Final = "notice"
 """In the address of a page that an action has led to: the key of a sentence about its outcome."""
+
+
+class Digits(Convertor[int]):
+    """A number in an address, as `{partition:digits}`. Python reads no number of thousands of digits."""
+
+    regex = "[0-9]{1,18}"
+
+    def convert(self, value: str) -> int:
+        return int(value)
+
+    def to_string(self, value: int) -> str:
+        return str(value)
+
+
+register_url_convertor("digits", Digits())
 
 
 class Entry(NamedTuple):

@@ -46,15 +46,15 @@ class ConnectorPages(ActionPages):
 
     def routes(self) -> Sequence[BaseRoute]:
         """The addresses of the pages."""
-        one = "{cluster:int}/{name:path}"
+        one = "{cluster:digits}/{name:path}"
         return [
             Route("/connectors", self.connectors),
             Route(f"/connectors/{one}", self.connector),
-            Route("/new-connector/{cluster:int}", self.new),
+            Route("/new-connector/{cluster:digits}", self.new),
             Route(f"/edit-connector/{one}", self.edit, methods=["GET"]),
-            self.action("/new-connector/{cluster:int}", self.create, Role.ADMIN, LARGEST_CONFIG_BYTES),
+            self.action("/new-connector/{cluster:digits}", self.create, Role.ADMIN, LARGEST_CONFIG_BYTES),
             self.action(f"/edit-connector/{one}", self.change_config, Role.ADMIN, LARGEST_CONFIG_BYTES),
-            self.action("/check-connector/{cluster:int}", self.check, Role.ADMIN, LARGEST_CONFIG_BYTES),
+            self.action("/check-connector/{cluster:digits}", self.check, Role.ADMIN, LARGEST_CONFIG_BYTES),
             self.action(f"/order-connector/{one}", self.order, Role.EDITOR),
             self.action(f"/reset-connector/{one}", self.reset, Role.ADMIN),
             self.action(f"/move-connector/{one}", self.move, Role.ADMIN, LARGEST_CONFIG_BYTES),

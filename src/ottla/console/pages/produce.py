@@ -42,7 +42,7 @@ class ProducePages(ActionPages):
     def routes(self) -> Sequence[BaseRoute]:
         """The addresses of the forms."""
         path = "/topics/{topic}/produce"
-        place = "/topics/{topic}/records/{partition:int}/{offset:int}/again"
+        place = "/topics/{topic}/records/{partition:digits}/{offset:digits}/again"
         return [
             Route(path, self.form, methods=["GET"]),
             self.action(path, self.produce, Role.EDITOR, LARGEST_FORM_BYTES),

@@ -61,7 +61,7 @@ class RecordPages(Pages):
             Route("/topics/{topic}/records/search", self.search),
             Route("/topics/{topic}/records/live", self.live),
             Route("/topics/{topic}/records/export/{format}", self.export),
-            Route("/topics/{topic}/records/{partition:int}/{offset:int}", self.record),
+            Route("/topics/{topic}/records/{partition:digits}/{offset:digits}", self.record),
         ]
 
     def sight(self, request: Request) -> Sight:

@@ -35,6 +35,8 @@ from ottla.console.values import human_bytes
 
 MOST_PARTITIONS: Final = 10_000
 """The limit of a topic made here, so that a slip of the finger costs brokers little."""
+MOST_DIGITS: Final = 18
+"""Of a number that a setting may have; brokers refuse larger ones."""
 
 
 class TopicActions(ActionPages):
@@ -145,7 +147,7 @@ class TopicActions(ActionPages):
         self, view: ClusterView, topic: str, rows: list[PartitionRow], name: str, value: str | None
     ) -> str:
         """What is lost soon by a value of a setting; empty if that cannot be counted."""
-        if value is None or not value.isdigit():
+        if value is None or not (value.isascii() and value.isdigit() and len(value) <= MOST_DIGITS):
             return ""
         if name == "retention.bytes":
             beyond = beyond_size(rows, int(value))
