@@ -164,6 +164,18 @@ def test_who_may_not_log_in() -> None:
     assert "wrong" not in json.dumps([each for each in console.lines if "reason" not in each])
 
 
+def test_guessing_shuts_out_nobody_with_a_login_that_was_right_before() -> None:
+    async def test(console: Console) -> None:
+        assert (await console.log_in("ann")).status_code == 303
+        assert [(await console.log_in("ann", "wrong")).status_code for _ in range(11)][-1] == 429
+        assert (await console.log_in("ann")).status_code == 303
+        assert (await console.log_in("bob")).status_code == 429
+        console.problem = AuthenticationFailed("the password was changed")
+        assert [(await console.log_in("ann")).status_code for _ in range(2)] == [403, 429]
+
+    run(test)
+
+
 def test_guessing_takes_time_and_keeps_out_no_answer_of_brokers() -> None:
     async def test(console: Console) -> None:
         console.problem = BrokerUnavailable("no broker answers")

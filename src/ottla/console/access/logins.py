@@ -8,6 +8,7 @@ import asyncio
 import hashlib
 import hmac
 import secrets
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
@@ -26,6 +27,8 @@ AT_A_TIME: Final = 4
 WAIT_S: Final = 15.0
 LONGEST: Final = 256
 """Characters of a name or password."""
+MOST_TAKEN: Final = 1_000
+"""Names with their passwords, as digests, that are remembered."""
 UNMASKED: Final = Masks()
 
 
@@ -82,6 +85,8 @@ class Logins:
         self._failed = FailedLogins()
         self._checks = asyncio.Semaphore(AT_A_TIME)
         self._digest_key = secrets.token_bytes(32)
+        self._taken: OrderedDict[bytes, None] = OrderedDict()
+        """Names and passwords that were right when they were last tried: failures of others shut these out never."""
         self._views: dict[bytes, tuple[ClusterView, int]] = {}
         """Views with the number of their sessions, by user and password."""
 
@@ -91,7 +96,9 @@ class Logins:
             raise LoginRefused(400, f"the mechanism is one of {', '.join(self.mechanisms)}")
         if not user or not password or len(user) > LONGEST or len(password) > LONGEST or "\0" in user + password:
             raise LoginRefused(400, f"a name and a password have 1 to {LONGEST} characters")
-        if wait_s := self._failed.wait_s(address, user, self._now()):
+        digest = self._digest(mechanism, user, password)
+        wait_s = 0 if digest in self._taken else self._failed.wait_s(address, user, self._now())
+        if wait_s:
             raise LoginRefused(429, f"too many logins have failed: try again in {wait_s} s", wait_s=wait_s)
         self._failed.note(address, user, self._now())
         properties = self._of_user(mechanism, user, password)
@@ -102,15 +109,20 @@ class Logins:
             self._failed.forgive(address, user, self._now())
             raise
         except AuthenticationFailed:
+            self._taken.pop(digest, None)
             raise LoginRefused(403, "the brokers do not take this name and password") from None
         except BaseException:
             self._failed.forgive(address, user, self._now())  # nothing was found out about the password
             raise
         self._failed.forgive(address, user, self._now())
+        self._taken[digest] = None
+        self._taken.move_to_end(digest)
+        while len(self._taken) > MOST_TAKEN:
+            self._taken.popitem(last=False)
         role = self._roles.of(user)
         if role is Role.NONE:
             raise LoginRefused(403, f"{user} may not use this console")
-        return self._begin(user, role, self._digest(mechanism, user, password), properties)
+        return self._begin(user, role, digest, properties)
 
     def _of_user(self, mechanism: str, user: str, password: str) -> dict[str, str]:
         return {
