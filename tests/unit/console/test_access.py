@@ -98,6 +98,12 @@ def test_masked_headers_and_whole_parts() -> None:
     assert not Masks()
 
 
+def test_reasons_of_dead_letters_are_masked_since_they_may_name_values() -> None:
+    for name in ("ottla.dead-letter.reason", "__connect.errors.exception.message"):
+        assert parse_masks(["value.card"]).hides_header(name)
+        assert not Masks().hides_header(name)
+
+
 @pytest.mark.parametrize("text", ["card", "value.", "value..x", "values.card", ".card"])
 def test_a_text_that_is_no_mask(text: str) -> None:
     with pytest.raises(MaskProblem, match="no mask"):

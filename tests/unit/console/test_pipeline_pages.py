@@ -18,6 +18,8 @@ from tests.support.run_homes import run_home
 from ottla.console import diffs
 from ottla.console.access.access import Access, Settings
 from ottla.console.access.audit import AuditTrail
+from ottla.console.access.masks import MASKED, parse_masks
+from ottla.console.access.viewer import Viewer
 from ottla.console.app import application
 from ottla.console.cluster import ClusterView
 from ottla.console.connectors import WorkerAddress
@@ -26,6 +28,7 @@ from ottla.console.pages.topic_actions import TopicActions
 from ottla.console.sharing import Shared
 from ottla.pipeline.run_store import find_run
 
+REASON = "connect.errors.ConnectException: no login"
 ORIGIN = {"Origin": "http://localhost"}
 
 
@@ -56,6 +59,12 @@ class Console:
         self.access = Access(Settings("h:1", {}, trail=trail, **given), connect=cast(Callable[..., ClusterView], View))
         transport = httpx.ASGITransport(application(self.access))
         self.http = httpx.AsyncClient(transport=transport, base_url="http://localhost")
+
+    @property
+    def everybody(self) -> Viewer:
+        found = self.access.viewer({})
+        assert found is not None
+        return found
 
     async def post(self, page: str, path: str, **form: str) -> httpx.Response:
         """Send a form with the token that a page has."""
@@ -189,6 +198,19 @@ def test_offsets_of_a_connector_are_edited_as_json() -> None:
         assert sent == {"offsets": [{"partition": {"table": "orders"}, "offset": {"id": 3}}]}
 
 
+def test_masks_cover_reasons_which_may_name_values() -> None:
+    async def test(console: Console) -> None:
+        for path in ("/connectors", "/connectors/0/orders"):
+            assert REASON in (await console.http.get(path)).text
+        console.everybody.masks = parse_masks(["value.card"])
+        for path in ("/connectors", "/connectors/0/orders"):
+            page = (await console.http.get(path)).text
+            assert (REASON in page, MASKED in page) == (False, True), path
+
+    with fake_connect() as fake:
+        run(test, workers=(WorkerAddress(fake.url),))
+
+
 def test_outputs_are_compared_row_by_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     flow = {"equal": 3, "only_in_a": 0, "only_in_b": 1, "differing": 0, "columns": {}}
     answer = {"flows": {"copies": {**flow, "examples": [{"key": "k", "in_a": [], "in_b": ["<b>new</b>"]}]}}}
@@ -205,6 +227,10 @@ def test_outputs_are_compared_row_by_row(tmp_path: Path, monkeypatch: pytest.Mon
             while "Examples of copies" not in (page := (await console.http.get("/pipelines/shop")).text):
                 await asyncio.sleep(0.05)
         assert "&lt;b&gt;new&lt;/b&gt;" in page
+        console.everybody.masks = parse_masks(["value.card"])
+        masked = (await console.http.get("/pipelines/shop")).text
+        assert "Only in v2" in masked
+        assert "&lt;b&gt;new&lt;/b&gt;" not in masked
 
     console = run(test, home=tmp_path)
     assert [line["api"] for line in console.lines] == ["COMPARE"] * 2

@@ -11,6 +11,10 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 MASKED: Final = "(masked)"
+QUOTING: Final = frozenset(
+    ("ottla.dead-letter.reason", "__connect.errors.exception.message", "__connect.errors.exception.stacktrace")
+)
+"""Headers of dead letters that may name values: why these were refused."""
 DEEPEST: Final = 50
 """Levels of JSON that are gone through; what is deeper is masked whole."""
 
@@ -48,6 +52,8 @@ class Masks:
 
     def hides_header(self, name: str) -> bool:
         """Whether the value of a header is masked; the letters' case does not matter."""
+        if self and name.lower() in QUOTING:
+            return True
         return any(path in ((), ("*",)) or path[0].lower() == name.lower() for path in self._paths["headers"])
 
 

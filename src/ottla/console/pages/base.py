@@ -24,6 +24,7 @@ from starlette.routing import BaseRoute
 from ottla import __version__
 from ottla.client.errors import ClientError
 from ottla.console.access.access import Access
+from ottla.console.access.masks import MASKED
 from ottla.console.access.viewer import Viewer
 from ottla.console.cluster import ClusterView
 from ottla.console.metrics import Counts
@@ -78,6 +79,7 @@ class Shell:
             "number": lambda number: "" if number is None else f"{number:,}",
             "time": _time,
             "segment": lambda name: quote(name, safe=""),
+            "quoting": lambda text, viewer: MASKED if text and viewer.masks else text,
         }
         self.templates.globals |= {
             "bootstrap": access.settings.bootstrap,
