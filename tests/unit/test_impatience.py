@@ -32,7 +32,7 @@ async def _read_nothing() -> None:
 
     with closing(socket.create_server(("127.0.0.1", 0))) as listening:
         config = uvicorn.Config(
-            endless,  # type: ignore[arg-type]
+            endless,
             lifespan="off",
             ws="none",
             http=ImpatientProtocol,
@@ -40,14 +40,12 @@ async def _read_nothing() -> None:
         )
         server = uvicorn.Server(config)
         serving = asyncio.create_task(server.serve([listening]))
-        reader, writer = await asyncio.open_connection(*listening.getsockname(), limit=1)
-        writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        await asyncio.wait_for(ended.wait(), 10)
-        writer.close()
+        with socket.create_connection(listening.getsockname()) as client:
+            client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            await asyncio.wait_for(ended.wait(), 10)
         server.should_exit = True
         await serving
         assert not server.server_state.connections
-        assert reader
 
 
 async def _disconnected(receive: Callable[[], Awaitable[Any]]) -> None:

@@ -36,7 +36,7 @@ from ottla.console.values import human_bytes
 MOST_PARTITIONS: Final = 10_000
 """The limit of a topic made here, so that a slip of the finger costs brokers little."""
 MOST_DIGITS: Final = 18
-"""Of a number that a setting may have; brokers refuse larger ones."""
+"""A setting has no number of more digits; brokers refuse it."""
 
 
 class TopicActions(ActionPages):
