@@ -29,6 +29,22 @@ SCRIPT = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 
 GROUP = f"kitchen {SCRIPT}/../?a=1#b"
 RECORDS = 300
 BEGAN_MS = 1_700_000_000_000
+DEPARTURES = (
+    ("UA", 1545, "EWR", "IAH", 2),
+    ("UA", 1714, "LGA", "IAH", 4),
+    ("AA", 1141, "JFK", "MIA", 2),
+    ("B6", 725, "JFK", "BQN", -1),
+    ("DL", 461, "LGA", "ATL", -6),
+    ("UA", 1696, "EWR", "ORD", -4),
+    ("B6", 507, "EWR", "FLL", -5),
+    ("EV", 5708, "LGA", "IAD", -3),
+    ("B6", 709, "LGA", "FLL", 1),
+    ("MQ", 4576, "LGA", "CLT", 101),
+    ("UA", 1152, "EWR", "RSW", 8),
+    ("US", 1019, "EWR", "CLT", 11),
+    ("B6", 343, "EWR", "PBI", 24),
+    ("AA", 1895, "EWR", "MIA", 13),
+)
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +55,7 @@ def broker() -> Iterator[OttlaProcess]:
             NewTopic("orders", 3, 1),
             NewTopic("states", 3, 1),
             NewTopic("flights", 1, 1),
+            NewTopic("departures", 1, 1),
             *(NewTopic(f"many-{number:03}", 1, 1) for number in range(60)),
         ]
         for created in admin.create_topics(topics).values():
@@ -116,14 +133,31 @@ def test_from_the_overview_to_a_record_by_clicks(page: Page) -> None:
     page.keyboard.press("Enter")
     expect(page.locator("#found tbody tr")).to_have_count(10)
     expect(page.locator("#found")).to_contain_text("300 of 300 offsets looked at")
-    if os.environ.get("OTTLA_SCREENSHOTS"):
-        page.screenshot(path=ROOT / "docs/console.png")
     address = page.url
     page.locator("#found tbody tr a").first.click()
     expect(page.locator("pre").nth(1)).to_contain_text('"id": 299')
     expect(page.locator("table")).to_contain_text("window.hacked")
     page.goto(address)  # a permanent link
     expect(page.locator("#found tbody tr")).to_have_count(10)
+
+
+def test_the_picture_in_the_readme(page: Page, broker: OttlaProcess) -> None:
+    """Flights in place of hostile records; `OTTLA_SCREENSHOTS=1` takes the picture."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for number, (carrier, flight, origin, dest, delay) in enumerate(DEPARTURES):
+        value = {"carrier": carrier, "flight": flight, "origin": origin, "dest": dest, "dep_delay": delay}
+        producer.produce(
+            "departures",
+            json.dumps(value),
+            f"{carrier}{flight}",
+            headers={"source": "nycflights13"},
+            timestamp=1_357_034_400_000 + number * 240_000,
+        )
+    assert producer.flush(20) == 0
+    page.goto("/topics/departures/records?filter=value.dep_delay+>+0")
+    expect(page.locator("#found tbody tr")).to_have_count(sum(delay > 0 for *_, delay in DEPARTURES))
+    if os.environ.get("OTTLA_SCREENSHOTS"):
+        page.screenshot(path=ROOT / "docs/console.png")
 
 
 def test_records_from_an_offset_a_time_and_the_beginning(page: Page) -> None:
