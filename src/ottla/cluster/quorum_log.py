@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 _KEPT: Final = frozenset({2, 3, 4, 5, 9, 14, 15})
 """The types of records that are read."""
+_FOOTER: Final = b"\0\0\0\4"
+"""The key of the control record that ends a snapshot (KIP-630)."""
 _BEGIN_TRANSACTION: Final = 23
 _END_TRANSACTION: Final = 24
 _ABORT_TRANSACTION: Final = 25
@@ -72,17 +74,39 @@ class QuorumState:
     _pending: list[Message] | None = None
     """Records of a transaction that has not ended."""
 
+    def read_snapshot(self, batches: Buffer, named: str, next_offset: int) -> None:
+        """Apply a whole snapshot, which stands for all records before `next_offset`.
+
+        Raises CorruptMessage if it is damaged or incomplete, or as `read`.
+        """
+        last = self._read_intact(batches, named)
+        if last is None or not last.is_control or _last_key(batches, last) != _FOOTER:
+            raise CorruptMessage(f"{named} is damaged or incomplete: the footer of the snapshot cannot be reached")
+        self.next_offset = next_offset
+
     def read(self, batches: Buffer, named: str) -> None:
-        """Apply the batches of a snapshot or segment; those before `next_offset` are skipped.
+        """Apply the batches of a segment; those before `next_offset` are skipped.
 
         An incomplete or damaged end is ignored: its records were never acknowledged. Raises CorruptMessage for records
-        that no quorum writes; `named` is the name of the source.
+        that no quorum writes, and where records are missing; `named` is the name of the source.
         """
+        self._read_intact(batches, named)
+
+    def _read_intact(self, batches: Buffer, named: str) -> BatchHeader | None:
+        """Apply all batches up to the first that is damaged or incomplete; returns the last one."""
         view = memoryview(batches)
+        last = None
         for header in iter_batches(view, allow_partial_end=True):
             if not is_intact(view, header):
-                return
+                break
+            if header.base_offset > self.next_offset:
+                raise CorruptMessage(
+                    f"{named}: the records of the metadata log from offset {self.next_offset} to "
+                    f"{header.base_offset - 1} are missing"
+                )
             self._read_batch(view, header, named)
+            last = header
+        return last
 
     def _read_batch(self, view: memoryview, header: BatchHeader, named: str) -> None:
         if header.is_control or header.next_offset <= self.next_offset:
@@ -95,6 +119,10 @@ class QuorumState:
                 self._read_record(record.value)
             except ProtocolError as error:
                 raise CorruptMessage(f"{named}, offset {record.offset}: {error}") from error
+            except KeyError as unknown:
+                raise CorruptMessage(
+                    f"{named}, offset {record.offset}: there is no topic or partition {unknown}"
+                ) from unknown
         self.next_offset = header.next_offset
 
     def _read_record(self, value: bytes) -> None:
@@ -151,3 +179,8 @@ class QuorumState:
                     quotas[found.key] = found.value
             case ProducerIdsRecord():
                 self.next_producer_id = found.next_producer_id
+
+
+def _last_key(batches: Buffer, header: BatchHeader) -> bytes | None:
+    *_, last = decode_records(memoryview(batches), header)
+    return last.key

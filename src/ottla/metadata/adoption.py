@@ -157,9 +157,9 @@ def _read_quorum_log(log_dirs: Sequence[Path]) -> "QuorumState | None":
     state = QuorumState()
     snapshots = sorted(file for file in directory.glob("*.checkpoint") if _SNAPSHOT_NAME.fullmatch(file.name))
     if snapshots:
-        state.read(snapshots[-1].read_bytes(), str(snapshots[-1]))
         # A snapshot's own offsets say nothing; its name is the offset of the first record that is not in it.
-        state.next_offset = int(snapshots[-1].name.partition("-")[0])
+        next_offset = int(snapshots[-1].name.partition("-")[0])
+        state.read_snapshot(snapshots[-1].read_bytes(), str(snapshots[-1]), next_offset)
     for segment in sorted(directory.glob("*.log")):
         state.read(segment.read_bytes(), str(segment))
     return state

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.soak
 
 
 class Controller(GenuineKafka):
-    """A node that is a controller only, and answers nobody who asks for brokers."""
+    """A node that is a controller only, without brokers to name."""
 
     def answers(self) -> bool:
         try:
@@ -71,7 +71,7 @@ def test_a_controller_gets_a_vote_and_loses_it(pair: Pair) -> None:
     assert (added["lag"], added["listeners"]) == (0, [pair.second])
     assert added["directory_id"]
     assert "add --yes" in ottla("quorum", "remove", "2", code=2).stderr
-    assert "controller 2 is no voter any longer" in ottla("quorum", "remove", "2", "--yes").stderr
+    assert "controller 2 no longer votes" in ottla("quorum", "remove", "2", "--yes").stderr
     eventually(lambda: roles() == {1: "leader", 2: "observer"})
     assert "controller 1 keeps its vote" in ottla("quorum", "remove", "1", "--yes", code=1).stderr
 

@@ -29,7 +29,9 @@ from ottla.admin import Admin, QuotaEntity
 from ottla.cli.app import run
 from ottla.cli.terminal import exits
 from ottla.clock import SystemClock
+from ottla.cluster.image import ResourceType as ConfigType
 from ottla.config.log import LogConfig
+from ottla.errors import CorruptMessage
 from ottla.ids import BrokerId, LeaderEpoch, Offset, PartitionId, TopicName
 from ottla.ids import TopicPartition as Partition
 from ottla.log import checkpoints
@@ -38,6 +40,7 @@ from ottla.log.fs import RealFileSystem
 from ottla.log.partition_log import PartitionLog
 from ottla.log.producer_state import Origin, ProducerState, decode_snapshot
 from ottla.log.reader import ColdRead
+from ottla.metadata.adoption import find_adoptable
 from ottla.records.batch import Compression, is_intact, iter_batches
 from ottla.records.control import ControlType, EndTransaction, encode_end_transaction
 from ottla.records.record import Record, decode_records, encode_batch
@@ -353,6 +356,19 @@ def test_the_metadata_log_is_spelled_out_as_by_kafka(kafkas: Written, capsys: py
         "SnapshotHeaderRecord",
         "SnapshotFooterRecord",
     } <= seen
+
+
+def test_the_newest_snapshot_of_the_metadata_is_taken_over(kafkas: Written, tmp_path: Path) -> None:
+    path = tmp_path / "stopped"
+    shutil.copytree(kafkas.stopped, path)
+    adopted = find_adoptable([path], BrokerId(1))
+    assert adopted is not None
+    assert TopicName(TOPIC) in adopted.topics
+    assert adopted.configs[ConfigType.TOPIC, TOPIC]["segment.bytes"] == str(SEGMENT_BYTES)
+    newest = max((path / "__cluster_metadata-0").glob("*.checkpoint"))
+    newest.write_bytes(newest.read_bytes()[:-1])
+    with pytest.raises(CorruptMessage, match=f"{newest.name} is damaged or incomplete"):
+        find_adoptable([path], BrokerId(1))
 
 
 def test_kafka_serves_what_ottla_wrote(tmp_path: Path) -> None:

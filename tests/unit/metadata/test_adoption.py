@@ -46,6 +46,11 @@ def batch(base_offset: int, *values: bytes) -> bytes:
     return bytes(encode_batch(records, base_offset=base_offset))
 
 
+def footer(offset: int) -> bytes:
+    """The end of a snapshot."""
+    return bytes(encode_batch([Record(offset, 1000, b"\0\0\0\4", b"\0\0\0")], base_offset=offset, control=True))
+
+
 def new_partition(topic_id: UUID, replicas: list[int], epoch: int = 0) -> PartitionRecord:
     return PartitionRecord(
         partition_id=0,
@@ -129,7 +134,8 @@ def test_the_quorums_log_says_what_counts(tmp_path: Path) -> None:
     quorum = tmp_path / "__cluster_metadata-0"
     quorum.mkdir()
     snapshot = [TopicRecord(name="kept", topic_id=ID), new_partition(ID, [1])]
-    (quorum / "00000000000000000010-0000000001.checkpoint").write_bytes(batch(0, *map(metadata_record, snapshot)))
+    whole = batch(0, *map(metadata_record, snapshot)) + footer(2)
+    (quorum / "00000000000000000010-0000000001.checkpoint").write_bytes(whole)
     (quorum / "00000000000000000002-0000000001.checkpoint").write_bytes(b"older, not read")
     again = UUID(int=9)
     later = [
@@ -210,6 +216,34 @@ def test_a_damaged_end_of_the_quorums_log_is_ignored() -> None:
     damaged[-1] ^= 1
     state.read(batch(0, metadata_record(TopicRecord(name="t", topic_id=ID))) + bytes(damaged), "test")
     assert [topic.name for topic in state.topics.values()] == ["t"]
+
+
+@pytest.mark.parametrize("cut", [b"", b"\0" * 40, footer(2)[:-1], footer(2)[:-1] + b"\1"], ids=len)
+def test_a_snapshot_without_its_end_is_not_taken_over(tmp_path: Path, cut: bytes) -> None:
+    quorum = tmp_path / "__cluster_metadata-0"
+    quorum.mkdir()
+    begun = batch(0, *map(metadata_record, [TopicRecord(name="t", topic_id=ID), new_partition(ID, [1])]))
+    (quorum / "00000000000000000010-0000000001.checkpoint").write_bytes(begun + cut)
+    (quorum / "00000000000000000010.log").write_bytes(batch(10, metadata_record(TopicRecord(name="u", topic_id=ID))))
+    with pytest.raises(CorruptMessage, match=r"0000000001\.checkpoint is damaged or incomplete"):
+        find_adoptable([tmp_path], BrokerId(1))
+
+
+def test_records_that_are_missing_are_noticed() -> None:
+    state = QuorumState()
+    damaged = bytearray(batch(1, b"\1\x14\0\0"))
+    damaged[-1] ^= 1
+    state.read(batch(0, b"\1\x14\0\0") + bytes(damaged), "first")
+    with pytest.raises(CorruptMessage, match="second: the records of the metadata log from offset 1 to 1 are missing"):
+        state.read(batch(2, b"\1\x14\0\0"), "second")
+    with pytest.raises(CorruptMessage, match="from offset 0 to 4 are missing"):
+        QuorumState().read(batch(5, b"\1\x14\0\0"), "alone")
+
+
+def test_records_about_topics_that_are_not_there_are_corrupt() -> None:
+    for record in (PartitionChangeRecord(partition_id=0, topic_id=ID), RemoveTopicRecord(topic_id=ID)):
+        with pytest.raises(CorruptMessage, match="test, offset 0: there is no topic or partition"):
+            QuorumState().read(batch(0, metadata_record(record)), "test")
 
 
 def test_records_that_no_quorum_writes_are_corrupt() -> None:

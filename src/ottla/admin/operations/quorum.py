@@ -150,7 +150,7 @@ def add_voter(
 
 
 def remove_voter(node_id: int, directory_id: UUID, controllers: Iterable[Address] = ()) -> Operation[None]:
-    """Take a controller its vote; it goes on to follow the metadata log. Raises as `add_voter`."""
+    """Take the vote of a controller away; it still follows the metadata log. Raises as `add_voter`."""
     request = RemoveRaftVoterRequest(cluster_id=None, voter_id=node_id, voter_directory_id=directory_id)
     answer: RemoveRaftVoterResponse = yield from _ask_leader(
         request, controllers, lambda answer: int(answer.error_code)

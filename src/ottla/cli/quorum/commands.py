@@ -101,14 +101,14 @@ def add(connection: Connection, node: int, listeners: tuple[str, ...], directory
 @yes_option
 @connection_options
 def remove(connection: Connection, node: int, directory_id: str | None, yes: bool) -> None:
-    """Take controller NODE its vote (KIP-853). It goes on to follow the metadata log until it is stopped."""
+    """Take the vote of controller NODE away (KIP-853). It follows the metadata log until it is stopped."""
     with connection.broker_admin() as admin:
         quorum = _described(connection, admin)
         directory = _directory(node, directory_id, quorum.voters, "voter")
         left = len(quorum.voters) - 1
         confirm(f"Remove controller {node} from the quorum? {left} of {left + 1} voters are left.", yes=yes)
         admin.remove_voter(node, directory, _addresses(connection))
-    note(f"controller {node} is no voter any longer; stop it, or it goes on to follow the metadata log")
+    note(f"controller {node} no longer votes; it follows the metadata log until it is stopped")
 
 
 def _described(connection: Connection, admin: Admin) -> Quorum:
