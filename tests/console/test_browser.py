@@ -197,6 +197,7 @@ def test_the_latest_of_each_key_in_chosen_columns_and_files(page: Page, broker: 
 
 def test_a_key_is_looked_up_where_it_is_placed(page: Page) -> None:
     page.goto("/topics/orders/records")
+    page.get_by_text("Look up a key").click()
     page.locator("select[name=look]").select_option("key")
     page.get_by_label("Text").fill("k7")
     page.keyboard.press("Enter")

@@ -58,6 +58,13 @@ def reader(found: Found) -> Read:
     return _Reader(parsed, _measured(parsed, named)).read
 
 
+def reader_in(parsed: Any, named: dict[str, Any]) -> Callable[[Any, Any, Any], Any]:
+    """fastavro's function that reads values of a parsed schema: the one in C, or for a schema that contains itself the
+    one in Python, since the former ends the process where a value is nested deeply. Raises ValueError."""
+    found: Any = _read_py.schemaless_reader if _measured(parsed, named).contains_itself else schemaless_reader
+    return found  # type: ignore[no-any-return]
+
+
 class _Reader:
     def __init__(self, parsed: Any, measures: "_Measures") -> None:
         self._parsed = parsed

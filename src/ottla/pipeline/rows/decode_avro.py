@@ -4,7 +4,7 @@ Decoded in Python by fastavro: Spark's `from_avro` needs a jar that its package 
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
@@ -19,6 +19,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 from ottla.pipeline.rows.avro_types import KEPT_AS_STORED, spark_schema
 from ottla.pipeline.rows.checked import Checked
 from ottla.pipeline.rows.python_decoding import Decode, decode_column
+from ottla.registry.avro import reader_in
 from ottla.registry.client import Registry, frame, framed
 from ottla.registry.undecodable import Undecodable
 
@@ -106,20 +107,33 @@ class _Avro:
         if registry is None:
             return lambda value: _read(value, 0, reader, None)
 
+        readers: dict[int, Callable[[Any, Any, Any], Any]] = {}
+
         def decode(value: bytes) -> dict[str, Any]:
             head = framed(value)
             found = registry.by_id(head.schema_id, AVRO)
-            writer, _ = _parsed(found.text, found.references)
-            return _read(value, head.start, writer, reader)
+            writer, named = _parsed(found.text, found.references)
+            if head.schema_id not in readers:
+                readers[head.schema_id] = _reader_in(writer, named)
+            return _read(value, head.start, writer, reader, readers[head.schema_id])
 
         return decode
 
 
-def _read(value: bytes, start: int, writer: Any, reader: Any) -> dict[str, Any]:
+def _reader_in(writer: Any, named: dict[str, Any]) -> Callable[[Any, Any, Any], Any]:
+    try:
+        return reader_in(writer, named)
+    except ValueError as error:
+        raise Undecodable(f"no record can be read by its schema: {error}") from error
+
+
+def _read(
+    value: bytes, start: int, writer: Any, reader: Any, read: Callable[[Any, Any, Any], Any] = schemaless_reader
+) -> dict[str, Any]:
     data = BytesIO(value)
     data.seek(start)
     try:
-        row: Any = schemaless_reader(data, writer, reader)
+        row: Any = read(data, writer, reader)
     except Exception as error:  # fastavro raises what the bytes happen to lead to
         raise Undecodable(f"malformed Avro: {type(error).__name__}: {error}") from error
     left = len(value) - data.tell()

@@ -10,6 +10,7 @@ from pyspark.sql.types import StructType
 
 from ottla.pipeline.rows.avro_types import spark_schema
 from ottla.pipeline.rows.decode_avro import _Avro, _parsed
+from ottla.registry.client import Found, frame
 from ottla.registry.undecodable import Undecodable
 
 
@@ -115,3 +116,17 @@ def test_what_is_no_schema_is_refused(text: str) -> None:
 def test_a_schema_of_rows_is_a_record() -> None:
     with pytest.raises(ValueError, match="is a record"):
         columns({"type": "array", "items": "int"})
+
+
+def test_a_deeply_nested_record_of_a_schema_that_contains_itself_is_rejected() -> None:
+    node = record(typed("id", "int"), typed("next", ["null", "Node"]), name="Node")
+
+    class Holding:
+        def by_id(self, schema_id: int, wanted: str) -> Found:
+            return Found(schema_id, "AVRO", json.dumps(node), ())
+
+    registry: Any = Holding()
+    decode = _Avro(json.dumps(record(typed("id", "int"), name="Node")), (), registry).open()
+    assert decode(frame(1) + b"\x02\x02\x04\0") == {"id": 1}
+    with pytest.raises(Undecodable, match="malformed Avro: RecursionError"):  # fastavro's reader in C ends the process
+        decode(frame(1) + b"\x02\x02" * 100_000 + b"\x02\0")
