@@ -35,16 +35,24 @@ class Admin:
             },
         )
         self._groups = [ListedGroup(f"group-{number:04}", "Stable", "Consumer") for number in range(GROUPS)]
+        self._groups[0] = ListedGroup("group-0000", "Stable", "Streams")
 
     async def describe_cluster(self, topics: Collection[str] | None = None) -> Cluster:
         self.asked["describe_cluster"] += 1
+        wanted = None if topics is None else frozenset(topics)
         there = self._cluster.partitions.items()
-        found = {each: state for each, state in there if topics is None or each.topic in topics}
+        found = {each: state for each, state in there if wanted is None or each.topic in wanted}
         return Cluster(1, self._cluster.brokers, found)
 
     async def list_groups(self) -> list[ListedGroup]:
         self.asked["list_groups"] += 1
         return list(self._groups)
+
+    async def list_group_offsets(self, _: str) -> dict[Partition, int]:
+        return {each: 7 - number % 7 for number, each in enumerate(self._cluster.partitions)}
+
+    async def describe_group_history(self, _: str) -> None:
+        raise UnsupportedRequest("no history")
 
     async def list_offsets_of_groups(
         self, names: Sequence[str], partitions: Collection[Partition] | None = None
@@ -135,3 +143,14 @@ def test_a_list_asks_little_and_takes_little_time(address: str, asked: dict[str,
     assert admin.asked == asked
     assert took_s < LONGEST_S
     assert len(first) < 150_000
+
+
+def test_the_page_of_a_group_of_all_topics_has_those_with_the_largest_lag() -> None:
+    ((page, took_s),) = asyncio.run(pages(console(Admin()), ["/groups/group-0000"]))
+    assert "<dd>29,994</dd>" in page
+    assert "9,800 more partitions" in page
+    assert page.count("topic-") < 1_000
+    assert '<td class="n">6</td></tr>' in page
+    assert '<td class="n">1</td></tr>' not in page
+    assert len(page) < 150_000
+    assert took_s < LONGEST_S

@@ -1,18 +1,21 @@
 """Groups: the list, and a page for each with lag, members and rebalances."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from ottla.console.cluster import GroupPage
+from ottla.console.cluster import GroupPage, LagRow
 from ottla.console.pages.base import Entry, Pages, neighbours, number_of, query_of
 from ottla.console.plots import plot
 from ottla.console.share_deliveries import share_rows
 from ottla.console.values import human_duration
+
+SHOWN: Final = 200
+"""Partitions of a group on its page."""
 
 
 class GroupPages(Pages):
@@ -49,6 +52,7 @@ class GroupPages(Pages):
             trend = view.trends.of(("group", name))
             return {
                 "group": group,
+                "lags": _largest(group.lags),
                 "shared": await share_rows(view, name) if group.kind == "share" else None,
                 "lag": sum(each.lag or 0 for each in group.lags),
                 "behind": trend.lag,
@@ -57,3 +61,10 @@ class GroupPages(Pages):
             }
 
         return await self.live_page(request, "group.html", fragment)
+
+
+def _largest(lags: Sequence[LagRow]) -> Sequence[LagRow]:
+    """All partitions; of very many, those with the largest lag."""
+    if len(lags) <= SHOWN:
+        return lags
+    return sorted(lags, key=lambda each: -(each.lag or 0))[:SHOWN]

@@ -1,14 +1,18 @@
 """Topics: the list, and a page for each with its partitions and settings."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from ottla.console.cluster import PartitionRow
 from ottla.console.pages.base import Entry, Pages, neighbours, number_of, query_of
+
+SHOWN: Final = 200
+"""Partitions of a topic on its page."""
 
 
 class TopicPages(Pages):
@@ -46,9 +50,19 @@ class TopicPages(Pages):
             return {
                 "topic": name,
                 "partitions": partitions,
+                "shown": _worst(partitions),
                 "settings": await view.settings(name),
                 "records": sum((each.end or 0) - (each.first or 0) for each in partitions),
                 "size_bytes": sum(each.size_bytes or 0 for each in partitions),
             }
 
         return await self.live_page(request, "topic.html", fragment)
+
+
+def _worst(partitions: Sequence[PartitionRow]) -> Sequence[PartitionRow]:
+    """All partitions; of very many, those without a leader or with replicas behind first."""
+    if len(partitions) <= SHOWN:
+        return partitions
+    return sorted(partitions, key=lambda each: (each.leader is not None, len(each.in_sync) - len(each.replicas)))[
+        :SHOWN
+    ]
