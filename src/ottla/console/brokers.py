@@ -122,9 +122,12 @@ def broker_rows(cluster: Cluster, directories: Mapping[int, list[LogDirectory]])
     for state in cluster.partitions.values():
         if state.leader is not None:
             leads[state.leader] += 1
-        preferred.update(state.replicas[:1])
-        replicas.update(state.replicas)
-        behind.update(set(state.replicas) - set(state.in_sync))
+        if state.replicas:
+            preferred[state.replicas[0]] += 1
+        for replica in state.replicas:
+            replicas[replica] += 1
+        if len(state.in_sync) < len(state.replicas):
+            behind.update(set(state.replicas) - set(state.in_sync))
     return [
         BrokerRow(
             number,

@@ -1,7 +1,7 @@
 """What the pages show of a cluster, asked by its own protocol: of Ottla and of Apache Kafka alike."""
 
 import asyncio
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
@@ -186,17 +186,18 @@ class ClusterView:
 
     async def _topics(self) -> list[Topic]:
         cluster = await self.cluster()
-        counts: dict[str, Counter[str]] = defaultdict(Counter)
+        # partitions, replicas, and how many are offline and behind: tens of thousands of partitions take their time
+        counts: dict[str, list[int]] = {}
         for partition, state in cluster.partitions.items():
-            found = counts[partition.topic]
-            found["partitions"] += 1
-            found["replicas"] = max(found["replicas"], len(state.replicas))
-            found["offline"] += state.leader is None
-            found["behind"] += len(state.in_sync) < len(state.replicas)
-        return [
-            Topic(name, each["partitions"], each["replicas"], each["offline"], each["behind"])
-            for name, each in sorted(counts.items())
-        ]
+            found = counts.get(partition.topic)
+            if found is None:
+                found = counts[partition.topic] = [0, 0, 0, 0]
+            replicas = len(state.replicas)
+            found[0] += 1
+            found[1] = max(found[1], replicas)
+            found[2] += state.leader is None
+            found[3] += len(state.in_sync) < replicas
+        return [Topic(name, *counts[name]) for name in sorted(counts)]
 
     async def topics_page(self, query: str, state: str, number: int, *, internal: bool) -> Page:
         """The topics whose name contains the query: all, or those that are `offline` or `behind`."""
