@@ -21,13 +21,14 @@ pytestmark = pytest.mark.timeout(600)
 _WITHIN_S = 200  # on a machine that is busy with other things
 
 LONG = "A value that a check rejects"
+TRACE = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 JOB = """\
 from pathlib import Path
 
 from pyspark.sql import functions as F
 
 from ottla.pipeline import Job, topic
-from ottla.pipeline.rows import checked
+from ottla.pipeline.rows import checked, trace_headers
 from ottla.pipeline.sinks import each_batch
 
 job = Job("orders", dead_letters=topic("orders-dead"))
@@ -36,7 +37,8 @@ here = Path(__file__).parent
 
 @job.flow(orders=topic("orders"), to=topic("copied"))
 def copied(orders):
-    return checked(orders).expect("is early", F.col("value") < "c").check("is short", F.length("value") < 9)
+    kept = checked(orders.withColumn("headers", trace_headers()))
+    return kept.expect("is early", F.col("value") < "c").check("is short", F.length("value") < 9)
 
 
 def deliver(batch, context):
@@ -101,8 +103,10 @@ def test_a_flow_fails_and_is_started_and_stopped_alone(broker: BrokerProcess, tm
         # it fails, and is tried again; the other one goes on meanwhile and after that
         eventually(lambda: "delivered has failed: " in ottla.output(job), timeout_s=_WITHIN_S)
         assert ottla.output(job).count("delivered waits: ValueError: the store is closed; next try") == 5
-        orders.send(["c"])
+        orders.send(["c"], headers=[("other", b"x"), ("traceparent", TRACE)])
         eventually(lambda: copies() == ["a", "b", "c"], timeout_s=_WITHIN_S)
+        (traced,) = [message for message in copied.messages() if message.value() == b"c"]
+        assert traced.headers() == [("traceparent", TRACE)], "its trace goes on"
         found = ottla.status("orders")
         assert (found["state"], found["flows"]["copied"]["state"]) == ("running", "running")
         assert found["flows"]["delivered"]["state"] == "failed"

@@ -32,6 +32,8 @@ TIMEOUT_S: Final = 10.0
 LONGEST_S: Final = 30.0
 """How long a visit may take in all: a reader that sends or takes a byte now and then keeps no thread for good."""
 TEXT: Final = "text/plain; charset=utf-8"
+LOOK_S: Final = 0.5
+"""Between two looks at visits that take too long: each wakes a thread."""
 PATIENCE_S: Final = 1.0
 """How long a reader waits for a free thread."""
 SETTING: Final = "metrics.listeners"
@@ -98,13 +100,17 @@ class Endpoint:
         self.port: int = self._server.server_port
         """The port, also where the system chose it."""
         self._thread = threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, name="metrics", daemon=True
+            target=self._server.serve_forever, kwargs={"poll_interval": LOOK_S}, name="metrics", daemon=True
         )
         self._thread.start()
 
     def close(self) -> None:
         """Stop listening."""
-        self._server.shutdown()
+        ending = threading.Thread(target=self._server.shutdown, name="metrics", daemon=True)
+        ending.start()
+        with suppress(OSError):  # it looks at once when somebody comes
+            socket.create_connection((self._server.server_name, self.port), 1.0).close()
+        ending.join()
         self._thread.join()
         self._server.server_close()
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ottla.pipeline.rows.duplicates import drop_duplicates
     from ottla.pipeline.rows.history import History, Versions, as_of, history
     from ottla.pipeline.rows.table import Table, table
+    from ottla.pipeline.rows.traces import trace_headers
     from ottla.pipeline.rows.watermark import watermark
     from ottla.registry.client import Registry, RegistryAwayError, RegistryError, SubjectError, registry
 
@@ -41,6 +42,7 @@ __all__ = [
     "registry",
     "table",
     "to_avro",
+    "trace_headers",
     "watermark",
 ]
 
@@ -65,6 +67,7 @@ _WHERE: Final = {
     "registry": "ottla.registry.client",
     "table": "ottla.pipeline.rows.table",
     "to_avro": "ottla.pipeline.rows.decode_avro",
+    "trace_headers": "ottla.pipeline.rows.traces",
     "watermark": "ottla.pipeline.rows.watermark",
 }
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from ottla.metrics.histogram import Durations
 
-INTERVAL_S: Final = 0.05
+INTERVAL_S: Final = 0.1
 
 
 class LoopDelay:
