@@ -131,7 +131,7 @@ def test_a_failed_task_is_seen_first_and_restarted(page: Page, shown: Shown) -> 
     page.get_by_role("link", name="orders").click()
     expect(page.locator("main")).not_to_contain_text("hunter2")
     page.get_by_role("button", name="Restart what has failed").click()
-    expect(page.locator("[role=status]").first).to_contain_text("restarted")
+    expect(page.get_by_role("status").first).to_contain_text("restarted")
     assert shown.connect.states["orders"] == ["RUNNING"] * 3
 
 
@@ -147,7 +147,7 @@ def test_a_configuration_is_checked_while_it_is_typed_and_keeps_its_secrets(page
     form.fill(form.input_value().replace("elsewhere", "jdbc:here"))
     expect(page.locator("#checked")).to_contain_text("The configuration is right")
     page.get_by_role("button", name="Change").click()
-    expect(page.locator("[role=status]").first).to_contain_text("changed")
+    expect(page.get_by_role("status").first).to_contain_text("changed")
     config = shown.connect.configs["orders"]
     assert (config["db.url"], config["db.pin"], config["db.password"]) == ("jdbc:here", "1234", "hunter2")
 
