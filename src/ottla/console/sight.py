@@ -44,6 +44,7 @@ class Sight:
     def __init__(self, decode: Decode | None = None, masks: Masks = NO_MASKS) -> None:
         self.decode = decode
         self.masks = masks
+        self._hidden = frozenset(part for part in ("key", "value") if masks.hides(part))
 
     @property
     def is_masked(self) -> bool:
@@ -57,7 +58,7 @@ class Sight:
     def seen(self, part: str, data: bytes | None) -> Value:
         """A key or value, decoded and masked: the one way to its contents."""
         found = recognise(data, self.decode)
-        if not self.masks.hides(part) or found.kind == "null":
+        if part not in self._hidden or found.kind == "null":
             return found
         content = self.masks.applied(part, MASKED if found.content is None else found.content)
         if isinstance(content, (dict, list)):
@@ -74,22 +75,33 @@ class Sight:
 class Record:
     """A record, as a viewer sees it: what expressions are evaluated on (`expressions.Row`)."""
 
-    __slots__ = ("_message", "_parts", "_sight", "offset", "partition")
+    __slots__ = ("_key", "_message", "_sight", "_value")
 
     def __init__(self, sight: Sight, message: Message) -> None:
         self._sight = sight
         self._message = message
-        self._parts: dict[str, Value] = {}
-        self.offset: int = message.offset() or 0
-        self.partition: int = message.partition() or 0
+        self._key: Value | None = None
+        self._value: Value | None = None
 
     def part(self, name: str) -> Value:
         """`key` or `value`."""
-        known = self._parts.get(name)
-        if known is None:
-            data = self._message.key() if name == "key" else self._message.value()
-            known = self._parts[name] = self._sight.seen(name, as_bytes(data))
-        return known
+        if name == "key":
+            if self._key is None:
+                self._key = self._sight.seen("key", as_bytes(self._message.key()))
+            return self._key
+        if self._value is None:
+            self._value = self._sight.seen("value", as_bytes(self._message.value()))
+        return self._value
+
+    @property
+    def offset(self) -> int:
+        """The offset."""
+        return self._message.offset() or 0
+
+    @property
+    def partition(self) -> int:
+        """The number of the partition."""
+        return self._message.partition() or 0
 
     def header_parts(self) -> tuple[tuple[str, Value], ...]:
         """Names and values of the headers, in their order."""

@@ -96,7 +96,7 @@ def read_json(data: bytes) -> Any:
     if len(data) > LARGEST_JSON_BYTES or (len(data) > _FEW_BYTES and _elements(data) > MOST_ELEMENTS):
         return None
     try:
-        found = from_json(data)
+        found = from_json(data, cache_strings="keys")
     except ValueError:
         return None
     return found if isinstance(found, (dict, list)) else None
