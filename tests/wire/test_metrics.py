@@ -35,6 +35,7 @@ from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.server.metrics.catalog import FAMILIES
 
 CLIENT_METRICS = 16
+SET, DELETE = 0, 1
 HOSTILE = 'group "x"\nkafka_fake 1\\'
 
 Samples = dict[tuple[str, ...], float]
@@ -221,17 +222,25 @@ def test_records_that_members_of_a_share_group_hold_and_are_given_again(measured
         assert measured.scrape()["ottla_share_group_records_in_flight", *group] == 4
 
 
-def subscribe(measured: Measured) -> None:
-    every = ic.AlterableConfig(name="interval.ms", config_operation=0, value="100")
-    metrics = ic.AlterableConfig(name="metrics", config_operation=0, value="*")
+def ask_for_metrics(measured: Measured, how: int) -> None:
+    every = ic.AlterableConfig(name="interval.ms", config_operation=how, value="100")
+    metrics = ic.AlterableConfig(name="metrics", config_operation=how, value="*")
     resource = ic.AlterConfigsResource(resource_type=CLIENT_METRICS, resource_name="all", configs=[every, metrics])
     request = ic.IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
     (answer,) = ask(measured.broker.bootstrap, request, 1).responses
     assert answer.error_code == 0, answer
 
 
+@pytest.fixture
+def subscribed(measured: Measured) -> Iterator[None]:
+    """Clients that connect meanwhile are asked for their metrics; librdkafka logs that."""
+    ask_for_metrics(measured, SET)
+    yield
+    ask_for_metrics(measured, DELETE)
+
+
+@pytest.mark.usefixtures("subscribed")
 def test_metrics_of_clients_are_shown(measured: Measured) -> None:
-    subscribe(measured)
     producer = Producer({"bootstrap.servers": measured.broker.bootstrap, "client.id": "shows itself"})
 
     def pushed() -> Samples:
@@ -249,8 +258,8 @@ def test_metrics_of_clients_are_shown(measured: Measured) -> None:
     assert client["series"] >= len(found) > 5
 
 
+@pytest.mark.usefixtures("subscribed")
 def test_hostile_metrics_of_clients_cost_little_and_are_left_out(measured: Measured) -> None:
-    subscribe(measured)
     before = measured.scrape()
     fields = b"\x08\x01" * 125_000  # 250 KB in fields of two bytes each, none of which is known
     bodies = [b"\x0a" + length(fields) + fields, b"\xff" * 1_000, bytes(300_000)]
