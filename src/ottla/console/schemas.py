@@ -8,8 +8,12 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, Final
 
+from ottla.connect.rest.redaction import redacted
+from ottla.connect.runtime.threads import in_thread
 from ottla.console.values import LARGEST_JSON_BYTES, Decoded, read_json
 from ottla.registry.client import Found, Registry, RegistryError, framed, registry
 from ottla.registry.undecodable import Undecodable, UndecodableYet
@@ -21,6 +25,9 @@ QUIET_S: Final = 10.0
 """After a failure, the registry is left alone for so long; and so long an id stays unknown."""
 MOST_ASKED: Final = 100
 """Schemas that are asked for in `QUIET_S`."""
+ANSWER_S: Final = 5.0
+"""All searches wait for one answer."""
+LONGEST_PROBLEM: Final = 300
 SETTINGS: Final = {"max.retries": "0", "timeout": "3", "cache.capacity": "1"}
 """One request, which a page can wait for; schemas are kept here and not twice."""
 
@@ -49,6 +56,7 @@ class Schemas:
         self._quiet_until = 0.0
         self._quiet = ""
         self._window = (0.0, 0)
+        self._asked: Future[Found] | None = None
 
     def decode(self, data: bytes) -> Decoded:
         """The value by its schema, or why it cannot be read. Raises nothing; may wait for the registry."""
@@ -84,9 +92,11 @@ class Schemas:
             return f"more than {MOST_ASKED} schemas were needed within {QUIET_S:.0f} s"
         self._window = began, asked + 1
         try:
-            made = _reader(self._registry.by_id(schema_id, None))
+            made = _reader(self._answer(schema_id))
         except RegistryError as problem:
-            self._quiet_until, self._quiet = self._clock() + QUIET_S, str(problem)[:300]
+            # of an address that has a password in it, and of answers
+            said = str(redacted(str(problem)[:LONGEST_PROBLEM], lambda _: (), lambda text: text))
+            self._quiet_until, self._quiet = self._clock() + QUIET_S, said
             return self._quiet
         except UndecodableYet:
             return self._refuse(schema_id, f"the registry has no schema {schema_id}")
@@ -94,6 +104,16 @@ class Schemas:
             return self._refuse(schema_id, f"schema {schema_id} cannot be used: {str(problem)[:300]}")
         _keep(self._readers, schema_id, made)
         return made
+
+    def _answer(self, schema_id: int) -> Found:
+        """Raises as the registry does, and RegistryError for an answer that takes too long: one byte a second, say."""
+        if self._asked is not None and not self._asked.done():
+            raise RegistryError("the registry has not answered yet")
+        self._asked = in_thread(f"schema {schema_id}", lambda: self._registry.by_id(schema_id, None))
+        try:
+            return self._asked.result(ANSWER_S)
+        except FutureTimeoutError:
+            raise RegistryError(f"the registry does not answer within {ANSWER_S:.0f} s") from None
 
     def _refuse(self, schema_id: int, why: str) -> str:
         _keep(self._refused, schema_id, (self._clock() + QUIET_S, why))

@@ -1,8 +1,10 @@
 """Values by the schemas of a registry, and what pages say where there are none."""
 
 import json
+import threading
 from collections.abc import Iterator
 from io import BytesIO
+from typing import cast
 
 import fastavro
 import pytest
@@ -12,7 +14,7 @@ from ottla.console import schemas as module
 from ottla.console.schemas import Schemas, schemas_at, unconfigured
 from ottla.console.values import recognise, show
 from ottla.registry import client
-from ottla.registry.client import frame
+from ottla.registry.client import Found, Registry, frame
 
 FLIGHT = {"type": "record", "name": "Flight", "fields": [{"name": "to", "type": "string"}]}
 
@@ -107,3 +109,27 @@ def test_without_a_registry_a_sentence_says_what_would_decode_it() -> None:
 def test_an_address_or_setting_that_is_none_is_refused_at_once(url: str, settings: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="cannot be asked so"):
         schemas_at(url, settings)
+
+
+def test_no_page_has_the_password_of_a_registry() -> None:
+    note = recognise(frame(1) + b"?", schemas_at("http://ann:secret@127.0.0.1:1", {}).decode).note
+    assert "secret" not in note
+    assert "cannot be reached" in note
+
+
+def test_a_registry_that_answers_slowly_holds_no_search_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ANSWER_S", 0.05)
+    monkeypatch.setattr(module, "QUIET_S", 0.0)
+    answers = threading.Event()
+
+    class Slow:
+        def by_id(self, schema_id: int, wanted: str | None) -> Found:
+            answers.wait(10)
+            return Found(schema_id, "JSON", "{}", ())
+
+    schemas = Schemas(cast(Registry, Slow()))
+    notes = [schemas.decode(frame(number) + b"{}").note for number in (1, 2)]
+    assert ["does not answer within" in notes[0], "not answered yet" in notes[1]] == [True, True]
+    answers.set()
+    schemas._asked.result(10)  # type: ignore[union-attr]
+    assert schemas.decode(frame(3) + b"{}").kind == "json"
