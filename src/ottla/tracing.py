@@ -8,6 +8,7 @@ import logging
 import re
 import threading
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla import __version__
@@ -27,6 +28,8 @@ MOST_QUEUED: Final = 2_048
 MOST_AT_A_TIME: Final = 512
 SEND_EVERY_MS: Final = 1_000
 EXPORT_S: Final = 10.0
+LONGEST_ANSWER: Final = 4_096
+"""Bytes of a collector's answer that are read: it says how many spans it has refused, if any."""
 CLOSE_S: Final = 3.0
 MOST_LINKS: Final = 32
 _TRACEPARENT: Final = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
@@ -89,7 +92,7 @@ class Tracer:
             ) from error
         for name in _NOISY:
             logging.getLogger(name).setLevel(logging.CRITICAL)
-        exporter = _reporting(OTLPSpanExporter(endpoint=endpoint, timeout=EXPORT_S), endpoint)
+        exporter = _reporting(OTLPSpanExporter(endpoint=endpoint, timeout=EXPORT_S, session=_session()), endpoint)
         processor = BatchSpanProcessor(
             exporter,
             max_queue_size=MOST_QUEUED,
@@ -153,6 +156,22 @@ def _context_of(parent: Parent) -> "SpanContext":
 
     # what has been sampled elsewhere or not, this span is wanted
     return SpanContext(parent.trace_id, parent.span_id, is_remote=True, trace_flags=TraceFlags(parent.flags | 1))
+
+
+def _session() -> Any:
+    """Reads little of an answer, and goes where no redirect leads: a collector that never ends its answer would fill
+    the memory."""
+    from requests import PreparedRequest, Response, Session
+
+    class Brief(Session):
+        def send(self, request: PreparedRequest, **given: Any) -> Response:
+            answer = super().send(request, **{**given, "stream": True, "allow_redirects": False})
+            raw = answer.raw
+            answer.raw = BytesIO(raw.read(LONGEST_ANSWER, decode_content=False))
+            raw.close()
+            return answer
+
+    return Brief()
 
 
 def _reporting(exporter: Any, endpoint: str) -> Any:

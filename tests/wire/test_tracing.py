@@ -1,8 +1,10 @@
 """Traces of slow requests, and of records through connectors, as a collector gets them."""
 
 import logging
+import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from confluent_kafka import Producer
@@ -98,6 +100,32 @@ def test_a_collector_that_is_away_is_one_line_and_holds_nothing_up(
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == 1
     assert lines[0].startswith(f"traces cannot be sent to {endpoint} (")
+
+
+def test_an_answer_without_an_end_is_not_read() -> None:
+    broken_off = threading.Event()
+
+    class Endless(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            try:
+                while True:
+                    self.wfile.write(b"x" * 65_536)
+            except OSError:
+                broken_off.set()
+
+        def log_message(self, *_: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Endless) as server:
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        tracer = Tracer(f"http://127.0.0.1:{server.server_port}/v1/traces", "s", "i")
+        tracer.export("slow", 1, 2, [], {})
+        tracer.close()
+        assert broken_off.wait(10)
+        server.shutdown()
+        serving.join()
 
 
 def test_an_endpoint_that_is_none_is_named() -> None:
