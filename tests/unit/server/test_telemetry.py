@@ -1,6 +1,7 @@
 """What is kept of clients' metrics is bounded, whatever clients do. Answers are compared with Kafka's in
 tests/compat/genuine/test_same_telemetry.py."""
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID, uuid4
@@ -9,7 +10,10 @@ import pytest
 
 from ottla.cluster.image import ResourceType, empty_image
 from ottla.errors import ApiError, ErrorCode
+from ottla.replication.manager import ReplicaManager
 from ottla.server import telemetry as module
+from ottla.server import telemetry_clients
+from ottla.server.client_metrics import ClientSeries
 from ottla.server.telemetry import MAX_CLIENT_ID_LENGTH, Client, Report, Telemetry
 from ottla.server.telemetry_clients import client_of
 
@@ -153,3 +157,18 @@ def test_there_is_room_for_so_many_subscriptions(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(ApiError) as refused:
         telemetry.check_room({"c", "d"})
     assert refused.value.code is ErrorCode.POLICY_VIOLATION
+
+
+def test_the_time_on_the_loop_counts_like_that_of_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter((0.0, 0.25, 1.0, 1.9))
+    monkeypatch.setattr(telemetry_clients, "thread_time", lambda: next(times))
+    telemetry = new()
+    telemetry.series = ClientSeries(0.0)
+
+    async def push() -> None:
+        loop = asyncio.get_running_loop()
+        checkers = cast(ReplicaManager, SimpleNamespace(record_checkers=None))
+        await telemetry_clients.show(loop, checkers, telemetry, report(0, 1), b"", lambda: 0.0)
+
+    asyncio.run(push())
+    assert not telemetry.series.budget.has_some(0.0)
