@@ -29,7 +29,7 @@ MOST_AT_A_TIME: Final = 512
 SEND_EVERY_MS: Final = 1_000
 EXPORT_S: Final = 10.0
 LONGEST_ANSWER: Final = 4_096
-"""Bytes of a collector's answer that are read: it says how many spans it has refused, if any."""
+"""Bytes that are read of a collector's answer, which is short."""
 CLOSE_S: Final = 3.0
 MOST_LINKS: Final = 32
 _TRACEPARENT: Final = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
