@@ -145,9 +145,16 @@ class ClusterView:
 
     @asynccontextmanager
     async def admin(self) -> AsyncIterator[AsyncAdmin]:
-        """The administration that the library lacks, for one request at a time."""
-        async with self._admin_lock:
+        """The administration that the library lacks, for one request at a time.
+
+        Raises TimeoutError: each of those before may wait for brokers that are silent as long as that.
+        """
+        async with asyncio.timeout(TIMEOUT_S):
+            await self._admin_lock.acquire()
+        try:
             yield self._admin
+        finally:
+            self._admin_lock.release()
 
     async def quick(self, call: Callable[[AsyncAdmin], Awaitable[T]]) -> T:
         """The answer to one of `admin`'s requests. Raises ClientError."""

@@ -107,6 +107,8 @@ LOSING: Final = {
     "cleanup.policy": "with compact, older records of a key are deleted; with delete, records beyond the retention",
     "unclean.leader.election.enable": "with true, a replica that is not in sync may lead, and acknowledged records be "
     "lost",
+    "remote.storage.enable": "without it, what is in remote storage alone is no longer read, or is deleted there",
+    "remote.log.delete.on.disable": "with true, what is in remote storage is deleted when that is turned off",
     "min.insync.replicas": "with fewer, a record may be acknowledged while one broker has it, and be lost with it",
 }
 """Settings by which records can be lost, with how."""

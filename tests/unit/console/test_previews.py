@@ -47,6 +47,7 @@ def test_trimming_loses_records_and_about_so_many_bytes() -> None:
         ("cleanup.policy", "compact", "compact,delete", True),
         ("cleanup.policy", "delete", "delete", False),
         ("unclean.leader.election.enable", "false", "TRUE", True),
+        ("remote.log.delete.on.disable", "false", "true", True),
         ("unclean.leader.election.enable", "true", "false", False),
         ("min.insync.replicas", "2", "1", True),
         ("min.insync.replicas", "1", "2", False),
