@@ -172,6 +172,8 @@ def _settings(
     if given["public_url"] is not None and not asks_login:
         raise click.UsageError("--public-url leads others here, so that it needs --login")
     local = is_loopback(host) and given["public_url"] is None
+    if any("@" in url for url in given["workers"]):
+        raise click.UsageError("--connect: pages show the address, so give the login by --connect-user, not in it")
     workers = tuple(WorkerAddress(url, access) for url in given["workers"])
     proves_itself = any(name.startswith(_CREDENTIALS) for name in properties) or bool(workers and access != NO_LOGIN)
     lends = not asks_login and proves_itself

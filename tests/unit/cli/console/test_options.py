@@ -130,3 +130,8 @@ def test_jobs_of_this_user_are_shown_here_and_changed_only_where_that_is_meant(t
     with_login = asked(properties=SASL, login=True)
     assert (with_login.home, with_login.promotes) == (None, True)
     assert asked(properties=SASL, login=True, home=str(tmp_path)).home == tmp_path
+
+
+def test_no_page_can_show_a_login_in_the_address_of_a_worker() -> None:
+    with pytest.raises(click.UsageError, match="--connect-user"):
+        asked(workers=("http://ops:secret@connect:8083",))
