@@ -184,7 +184,7 @@ def _goes_past(segment: Segment, offset: int, *, may_skip: bool = False) -> bool
                 return False
             end = header.next_offset
     except InvalidBatch:
-        return False  # recovery will tell, or its readers
+        pass  # recovery reports it, or readers do; what was intact before it counts, as behind a torn write
     return end > offset
 
 

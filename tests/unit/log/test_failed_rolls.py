@@ -99,3 +99,21 @@ def test_an_empty_last_segment_is_kept_where_a_base_offset_in_doubt_leads_past_i
     log = driver.crash(log, recovery_point=2)
     assert log.log_end_offset == 2
     log.release()
+
+
+@pytest.mark.parametrize("recovery_point", [0, 1, 2])
+def test_an_empty_last_segment_is_removed_where_the_one_before_ends_torn(
+    driver: LogDriver, recovery_point: int
+) -> None:
+    """Else what lies past its base offset would be read, and written a second time behind it."""
+    log = driver.open()
+    driver.fill(log, 4, count=1)
+    path = Path(log.segments[0].path)
+    whole = path.read_bytes()
+    driver.crash(log).release()
+    path.write_bytes(whole[:-1])
+    for suffix in (".log", ".index", ".timeindex"):
+        path.with_name(f"{2:020d}{suffix}").write_bytes(b"")
+    log = driver.crash(log, recovery_point=recovery_point)
+    assert (log.log_end_offset, [segment.base_offset for segment in log.segments]) == (3, [0])
+    log.release()
