@@ -28,7 +28,7 @@ class AsyncAdmin(Calls, AsyncDriver):
         *,
         client_id: str = CLIENT_ID,
         timeout_s: float = TIMEOUT_S,
-        properties: Mapping[str, str] | None = None,
+        properties: Mapping[str, Any] | None = None,
     ) -> None:
         """As `Admin`."""
         self._bootstrap = parse_addresses(bootstrap_servers)

@@ -34,10 +34,11 @@ class Admin(Calls, BlockingDriver):
         *,
         client_id: str = CLIENT_ID,
         timeout_s: float = TIMEOUT_S,
-        properties: Mapping[str, str] | None = None,
+        properties: Mapping[str, Any] | None = None,
     ) -> None:
         """`bootstrap_servers`: `host:port,...`. `timeout_s`: how long each answer, and each operation that has to be
-        tried again, may take. `properties`: `security.protocol`, `ssl.*`, `sasl.*`, as librdkafka or Java names them.
+        tried again, may take. `properties`: `security.protocol`, `ssl.*`, `sasl.*`, as librdkafka or Java names them,
+        and `oauth_cb` as confluent-kafka has it.
 
         Raises ValueError for servers that are no addresses, or a protection that is not understood.
         """

@@ -6,7 +6,7 @@ its owner asked for.
 
 import secrets
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.client.errors import ClientError
 from ottla.client.properties import ENDPOINT, TOKEN_LOGIN, PropertiesProblem, translated
@@ -73,8 +73,14 @@ class Security(NamedTuple):
 PLAIN: Final = Security()
 
 
-def security_of(properties: Mapping[str, str]) -> Security:
-    """What `security.protocol`, `ssl.*` and `sasl.*` ask for. Raises `UnsupportedSecurity`."""
+def security_of(given: Mapping[str, Any]) -> Security:
+    """What `security.protocol`, `ssl.*` and `sasl.*` ask for. Raises `UnsupportedSecurity`.
+
+    `oauth_cb`, if given, supplies tokens as in confluent-kafka: it takes a text, and returns a token and its end in
+    seconds since 1970.
+    """
+    supply = given.get("oauth_cb")
+    properties: dict[str, str] = {name: value for name, value in given.items() if name != "oauth_cb"}
     protocol = properties.get("security.protocol", "plaintext").lower()
     if protocol not in _PROTOCOLS:
         raise UnsupportedSecurity(f"security.protocol {protocol!r} is none of {', '.join(_PROTOCOLS)}")
@@ -98,6 +104,8 @@ def security_of(properties: Mapping[str, str]) -> Security:
     if not has_sasl:
         return Security(context)
     name = found.get("sasl.mechanism", found.get("sasl.mechanisms", "GSSAPI")).upper()
+    if name == Bearer.name and supply is not None:
+        return Security(context, lambda: Bearer(supply("")[0]), waits=True)
     return Security(context, _mechanism(name, found), name == Bearer.name)
 
 

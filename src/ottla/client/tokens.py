@@ -89,7 +89,7 @@ class TokenSource:
         lifetime_s = answer.get("expires_in")
         if isinstance(lifetime_s, int | float) and lifetime_s > 0:
             return Token(token, self._now() + lifetime_s)
-        return Token(token, _expiry_s(token, self._endpoint))
+        return Token(token, expiry_s(token, self._endpoint))
 
 
 class _NoRedirects(HTTPRedirectHandler):
@@ -136,13 +136,13 @@ def token_of_file(url: str) -> Token:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not a token"
         raise AuthenticationFailed(f"the token file {path} cannot be read: {reason}") from error
-    expires_s = _expiry_s(text, str(path))
+    expires_s = expiry_s(text, str(path))
     if expires_s <= time.time():
         raise AuthenticationFailed(f"the token in {path} has expired: put a new one there")
     return Token(text, expires_s)
 
 
-def _expiry_s(token: str, where: str) -> float:
+def expiry_s(token: str, where: str) -> float:
     """The claim `exp` of a token, whose signature is the broker's concern."""
     try:
         _, claims, _ = token.split(".")

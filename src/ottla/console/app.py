@@ -23,6 +23,7 @@ from ottla.console.pages.connectors import ConnectorPages
 from ottla.console.pages.group_actions import GroupActions
 from ottla.console.pages.groups import GroupPages
 from ottla.console.pages.login import LoginPages
+from ottla.console.pages.openid_login import OpenIdLoginPages
 from ottla.console.pages.overview import OverviewPages
 from ottla.console.pages.pipelines import PipelinePages
 from ottla.console.pages.produce import ProducePages
@@ -50,6 +51,7 @@ PAGES: Final[tuple[type[Pages], ...]] = (
     ClusterPages,
     SecurityPages,
     LoginPages,
+    OpenIdLoginPages,
 )
 """In the order in which their routes are tried, and in which the navigation has them."""
 

@@ -116,8 +116,8 @@ class Page(NamedTuple):
 class ClusterView:
     """Asks one cluster. On one event loop; `close` it."""
 
-    def __init__(self, bootstrap: str, properties: Mapping[str, str]) -> None:
-        """`properties`: security and time-outs, as librdkafka names them."""
+    def __init__(self, bootstrap: str, properties: Mapping[str, Any]) -> None:
+        """`properties`: security and time-outs, as librdkafka names them; `oauth_cb` as confluent-kafka has it."""
         self.bootstrap = bootstrap
         self.client_properties: dict[str, Any] = {"bootstrap.servers": bootstrap, **properties}
         self._admin = AsyncAdmin(bootstrap, client_id="ottla-console", timeout_s=TIMEOUT_S, properties=properties)

@@ -10,10 +10,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ottla.console.access.access import Access
 from ottla.console.access.audit import AuditProblem, Sender
+from ottla.console.access.openid_logins import BEGIN, CALLBACK
 from ottla.console.access.origins import is_known_host, is_own_form, loads_from_elsewhere
 from ottla.console.metrics import Counts
 
 LOGIN: Final = "/login"
+BEFORE_LOGIN: Final = (LOGIN, BEGIN, CALLBACK)
+"""Pages of users without a session."""
 STATIC: Final = "/static/"
 HEADERS: Final = (
     (
@@ -92,7 +95,7 @@ class Guard:
             except AuditProblem as problem:
                 return PlainTextResponse(f"{problem}\n", 503)
             return PlainTextResponse("The console takes forms of its own pages alone.\n", 403)
-        if viewer is None and scope["path"] != LOGIN and not scope["path"].startswith(STATIC):
+        if viewer is None and scope["path"] not in BEFORE_LOGIN and not scope["path"].startswith(STATIC):
             return _ask_login(scope, headers)
         return None
 

@@ -23,6 +23,7 @@ from ottla.tasks import Tasks
 
 MOST_CONNECTIONS: Final = 500
 TIDY_EVERY_S: Final = 30.0
+RENEW_EVERY_S: Final = 10.0
 
 
 class Exposed(ValueError):
@@ -120,6 +121,7 @@ async def _run(
     )
     tasks = Tasks()
     tasks.spawn(_tidy(access), "console-tidy")
+    tasks.spawn(_renew(access), "console-renew")
     server = _Server(config, access)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -144,6 +146,13 @@ async def _tidy(access: Access) -> None:
         await asyncio.sleep(TIDY_EVERY_S)
         access.sessions.expire()
         await access.settings.trail.flush()
+
+
+async def _renew(access: Access) -> None:
+    """Renew the tokens of users before they end."""
+    while access.openid is not None:
+        await asyncio.sleep(RENEW_EVERY_S)
+        await access.openid.renew()
 
 
 def _stop_at_end(loop: asyncio.AbstractEventLoop, server: "_Server") -> None:

@@ -79,29 +79,38 @@ def key_id(token: str) -> str:
 
 def accept_signed(settings: TokenSettings, keys: Keys) -> Callable[[str], AcceptedToken]:
     """What checks a token against the keys; it raises `AuthenticationRefused`, whose text is for the log."""
+
+    def accept(token: str) -> AcceptedToken:
+        return _accepted(settings, signed_claims(settings, keys, token))
+
+    return accept
+
+
+def signed_claims(settings: TokenSettings, keys: Keys, token: str) -> dict[str, Any]:
+    """The claims of a token that a key has signed, with its issuer, audience and times checked.
+
+    Raises `AuthenticationRefused`, whose text is for the log.
+    """
     from jwt import decode
     from jwt.exceptions import PyJWTError
 
-    def accept(token: str) -> AcceptedToken:
-        named = key_id(token)
-        key = keys.get(named) if named else next(iter(keys.values())) if len(keys) == 1 else None
-        if key is None:
-            raise AuthenticationRefused(f"the token is signed with the key {named!r}, which the provider does not have")
-        try:
-            claims = decode(
-                token,
-                key.key,
-                algorithms=_algorithms(key),
-                audience=list(settings.audience) or None,
-                issuer=settings.issuer,
-                leeway=settings.clock_skew_s,
-                options={"require": list(_REQUIRED)},
-            )
-        except (PyJWTError, ValueError, TypeError, OverflowError, RecursionError) as error:
-            raise AuthenticationRefused(f"the token is refused: {error}") from error
-        return _accepted(settings, claims)
-
-    return accept
+    named = key_id(token)
+    key = keys.get(named) if named else next(iter(keys.values())) if len(keys) == 1 else None
+    if key is None:
+        raise AuthenticationRefused(f"the token is signed with the key {named!r}, which the provider does not have")
+    try:
+        claims: dict[str, Any] = decode(
+            token,
+            key.key,
+            algorithms=_algorithms(key),
+            audience=list(settings.audience) or None,
+            issuer=settings.issuer,
+            leeway=settings.clock_skew_s,
+            options={"require": list(_REQUIRED)},
+        )
+    except (PyJWTError, ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise AuthenticationRefused(f"the token is refused: {error}") from error
+    return claims
 
 
 def _algorithms(key: "PyJWK") -> list[str]:

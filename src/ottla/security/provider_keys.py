@@ -77,15 +77,23 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 def _fetch(url: str) -> Keys:
-    """In a thread: it takes seconds at most. Raises OSError, ValueError."""
+    """Read the keys, in a thread. Raises OSError, ValueError."""
+    return read_keys(read_answer(url))
+
+
+def read_answer(request: str | urllib.request.Request) -> bytes:
+    """Read an answer of a provider, in a thread: it takes seconds at most. Follows no redirects.
+
+    Raises OSError, of which HTTPError is one, and ValueError for an answer that is too large.
+    """
     deadline = time.monotonic() + LONGEST_READ_S
     opener = urllib.request.build_opener(_NoRedirects)
     text = bytearray()
-    with opener.open(url, timeout=TIMEOUT_S) as answer:
+    with opener.open(request, timeout=TIMEOUT_S) as answer:
         while chunk := answer.read1(_CHUNK_BYTES) if hasattr(answer, "read1") else answer.read(_CHUNK_BYTES):
             text += chunk
             if len(text) > LARGEST_ANSWER_BYTES:
                 raise ValueError(f"the answer has more than {LARGEST_ANSWER_BYTES} bytes")
             if time.monotonic() > deadline:
                 raise TimeoutError(f"the answer takes longer than {LONGEST_READ_S:.0f} s")
-    return read_keys(bytes(text))
+    return bytes(text)

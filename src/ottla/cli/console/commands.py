@@ -11,6 +11,7 @@ import click
 from ottla.cli.brokers.client import Connection, connection_options
 from ottla.cli.brokers.properties import read_properties
 from ottla.cli.brokers.worker_access import access_options
+from ottla.cli.console.openid import openid_options, openid_settings
 from ottla.cli.terminal.exits import CommandFailed
 from ottla.cli.terminal.metrics import metrics_option
 from ottla.cli.terminal.output import note
@@ -39,12 +40,14 @@ _CREDENTIALS: Final = ("sasl.", "ssl.key", "ssl.certificate", "ssl.keystore")
     "everybody uses it with the user of its own properties.",
 )
 @click.option("--login", is_flag=True, help="Ask for a name and password of the brokers (SASL).")
+@openid_options
 @click.option(
     "--role",
     "roles",
     metavar="NAME=ROLE",
     multiple=True,
-    help="What a user may do: viewer, editor, admin or none. * is everybody else. [default: *=viewer]",
+    help="What a user may do: viewer, editor, admin or none. * is everybody else; group:NAME is a group of "
+    "--oidc-roles-claim. [default: *=viewer]",
 )
 @click.option("--roles", "roles_file", metavar="FILE", type=_FILE, help="A file of lines NAME=ROLE.")
 @click.option(
@@ -161,14 +164,20 @@ def _settings(
     properties = dict(connection.properties)
     bootstrap = properties.pop("bootstrap.servers", connection.bootstrap)
     asks_login = given["login"]
-    if asks_login and (problem := properties_problem(properties)) is not None:
+    names, scheme = _public(given["public_url"])
+    openid = openid_settings(given, host, is_local=is_loopback(host))
+    if openid is not None and not asks_login:
+        raise click.UsageError("--oidc-issuer chooses how users log in, so that it needs --login")
+    if asks_login and (problem := properties_problem(properties, by_token=openid is not None)) is not None:
         raise click.UsageError(f"--login: {problem}")
     roles = [*given["roles"], *(given["roles_file"].read_text("utf-8").splitlines() if given["roles_file"] else ())]
     if roles and not asks_login:
         raise click.UsageError("roles belong to names, so that they need --login")
+    assigned = parse_roles(roles)
+    if assigned.has_groups and (openid is None or openid.groups_claim is None):
+        raise click.UsageError("groups have roles by --oidc-issuer and --oidc-roles-claim alone")
     if given["read_only"] and given["allow_changes"]:
         raise click.UsageError("--read-only and --allow-changes exclude each other")
-    names, scheme = _public(given["public_url"])
     if given["public_url"] is not None and not asks_login:
         raise click.UsageError("--public-url leads others here, so that it needs --login")
     local = is_loopback(host) and given["public_url"] is None
@@ -182,7 +191,8 @@ def _settings(
         properties,
         asks_login=asks_login,
         changes=not given["read_only"] and (given["allow_changes"] or (local and not lends)),
-        roles=parse_roles(roles),
+        openid=openid,
+        roles=assigned,
         masks=parse_masks(given["masks"]),
         decode=_decode(given.get("registry"), given.get("registry_config")),
         names=frozenset((*names, host.lower())),

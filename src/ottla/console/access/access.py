@@ -12,6 +12,9 @@ from starlette.requests import cookie_parser
 from ottla.console.access.audit import AuditTrail, stderr_trail
 from ottla.console.access.logins import Check, Connect, Logins, takes
 from ottla.console.access.masks import Masks
+from ottla.console.access.openid_logins import OpenIdLogins
+from ottla.console.access.openid_provider import OpenIdProvider, OpenIdSettings
+from ottla.console.access.origins import origin_of
 from ottla.console.access.roles import Role, Roles
 from ottla.console.access.sessions import Session, Sessions
 from ottla.console.access.viewer import Viewer
@@ -29,6 +32,8 @@ class Settings:
     properties: Mapping[str, str]
     """Security and time-outs, as librdkafka names them."""
     asks_login: bool = False
+    openid: OpenIdSettings | None = None
+    """The provider by which users log in; None: by names and passwords of the brokers."""
     changes: bool = False
     """Whether anything can be changed."""
     roles: Roles = field(default_factory=Roles)
@@ -66,6 +71,7 @@ class Access:
         self.settings: Final = settings
         self.sessions: Final = Sessions(now, self._ended)
         self.logins: Logins | None = None
+        self.openid: OpenIdLogins | None = None
         self.streams: Final[dict[asyncio.Task[Any], Viewer | None]] = {}
         """Answers that have begun and go on, such as a page that is watched, with their viewers."""
         self._everybody: Viewer | None = None
@@ -81,6 +87,10 @@ class Access:
                 connect=connect,
                 check=check,
             )
+            if settings.openid is not None:
+                self.openid = OpenIdLogins(
+                    OpenIdProvider(settings.openid, now), self.logins, self.sessions, now, self.base
+                )
         else:
             # without names there are no administrators to show masked fields to
             view = connect(settings.bootstrap, settings.properties)
@@ -88,6 +98,8 @@ class Access:
 
     def _ended(self, session: Session) -> None:
         self.end_streams(session)
+        if self.openid is not None:
+            self.openid.ended(session)
         if self.logins is not None:
             self.logins.ended(session)
 
@@ -102,6 +114,15 @@ class Access:
         """The name of the cookie. Cookies of all ports of a host are one; `__Host-` makes browsers ask for TLS."""
         prefix = "__Host-" if self.settings.scheme == "https" else ""
         return f"{prefix}ottla-console-{self.settings.port}"
+
+    @property
+    def base(self) -> str:
+        """Where browsers reach the console, without a slash at the end."""
+        openid = self.settings.openid
+        if openid is not None and openid.base is not None:
+            return origin_of(openid.base)
+        host = "127.0.0.1" if openid is None else openid.host
+        return origin_of(f"{self.settings.scheme}://{f'[{host}]' if ':' in host else host}:{self.settings.port}")
 
     def viewer(self, headers: Mapping[str, str]) -> Viewer | None:
         """The sender of a request; None without a login. Events of an open page keep no session alive."""
@@ -121,6 +142,8 @@ class Access:
     def close(self) -> None:
         """Hang up."""
         self.sessions.end_all()
+        if self.openid is not None:
+            self.openid.close()
         if self._everybody is not None:
             self._everybody.view.close()
 

@@ -32,13 +32,13 @@ MOST_TAKEN: Final = 1_000
 UNMASKED: Final = Masks()
 
 
-Connect = Callable[[str, Mapping[str, str]], ClusterView]
+Connect = Callable[[str, Mapping[str, Any]], ClusterView]
 """Makes the connections of a user, from bootstrap servers and properties."""
-Check = Callable[[str, Mapping[str, str]], Awaitable[None]]
+Check = Callable[[str, Mapping[str, Any]], Awaitable[None]]
 """Raises AuthenticationFailed if the brokers do not take a user, ClientError if they do not answer."""
 
 
-async def takes(bootstrap: str, properties: Mapping[str, str]) -> None:
+async def takes(bootstrap: str, properties: Mapping[str, Any]) -> None:
     """Ask the brokers for themselves, as a user. Raises AuthenticationFailed, ClientError."""
     async with AsyncAdmin(bootstrap, client_id="ottla-console", timeout_s=WAIT_S, properties=properties) as admin:
         await admin.describe_cluster([])
@@ -79,7 +79,7 @@ class Logins:
         self.mechanisms: Final = (chosen.upper(),) if chosen else MECHANISMS
         self._sessions = sessions
         self._now = now
-        self._roles = roles
+        self.roles: Final = roles
         self._masks = masks
         self._changes = changes
         self._failed = FailedLogins()
@@ -103,8 +103,8 @@ class Logins:
         self._failed.note(address, user, self._now())
         properties = self._of_user(mechanism, user, password)
         try:
-            async with asyncio.timeout(WAIT_S), self._checks:
-                await self._check(self._bootstrap, properties)
+            async with asyncio.timeout(WAIT_S):
+                await self.ask_brokers(properties)
         except TlsFailed:
             self._failed.forgive(address, user, self._now())
             raise
@@ -119,10 +119,20 @@ class Logins:
         self._taken.move_to_end(digest)
         while len(self._taken) > MOST_TAKEN:
             self._taken.popitem(last=False)
-        role = self._roles.of(user)
+        role = self.roles.of(user)
         if role is Role.NONE:
             raise LoginRefused(403, f"{user} may not use this console")
-        return self._begin(user, role, digest, properties)
+        return self.begin(user, role, digest, properties)
+
+    async def ask_brokers(self, properties: Mapping[str, Any]) -> None:
+        """Raise AuthenticationFailed if the brokers do not take a user, ClientError if they do not answer."""
+        async with self._checks:
+            await self._check(self._bootstrap, properties)
+
+    def by_token(self, supply: Callable[[str], tuple[str, float]]) -> dict[str, Any]:
+        """The properties of a user with tokens, which `supply` has."""
+        others = {name: value for name, value in self._properties.items() if not name.startswith("sasl.")}
+        return {**others, "sasl.mechanism": "OAUTHBEARER", "oauth_cb": supply}
 
     def _of_user(self, mechanism: str, user: str, password: str) -> dict[str, str]:
         return {
@@ -132,7 +142,11 @@ class Logins:
             "sasl.password": password,
         }
 
-    def _begin(self, user: str, role: Role, digest: bytes, properties: Mapping[str, str]) -> str:
+    def begin(self, user: str, role: Role, digest: bytes, properties: Mapping[str, Any]) -> str:
+        """The id of a new session of a user that the brokers take. Sessions with one `digest` share connections.
+
+        Raises LoginRefused if there are too many.
+        """
         view, count = self._views.get(digest) or (self._connect(self._bootstrap, properties), 0)
         masks = UNMASKED if role is Role.ADMIN else self._masks
         viewer = Viewer(view, user, role, masks, self._changes)
@@ -160,12 +174,14 @@ class Logins:
         return hmac.digest(self._digest_key, "\0".join(parts).encode(), hashlib.sha256)
 
 
-def properties_problem(properties: Mapping[str, Any]) -> str | None:
-    """Why nobody could log in with these client properties; None if users can."""
+def properties_problem(properties: Mapping[str, Any], *, by_token: bool = False) -> str | None:
+    """Why nobody could log in with these client properties, or by a provider's token; None if users can."""
     protocol = str(properties.get("security.protocol", "plaintext")).upper()
     if not protocol.startswith("SASL"):
         return f"the brokers are reached by {protocol}, without users: set security.protocol to SASL_SSL"
     mechanism = str(properties.get("sasl.mechanism", properties.get("sasl.mechanisms", MECHANISMS[0]))).upper()
+    if by_token:
+        return None  # the mechanism is known
     if mechanism not in MECHANISMS:
         return f"users log in by {', '.join(MECHANISMS)}, not by {mechanism}: set sasl.mechanism"
     return None

@@ -50,6 +50,18 @@ def is_own_form(headers: Mapping[str, str], scheme: str) -> bool:
     )
 
 
+def origin_of(url: str) -> str:
+    """Scheme, host and port of an address, as browsers write them: without the port that the scheme has anyway."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        return ""
+    named = f"[{host}]" if ":" in host else host
+    is_usual = port in (None, {"http": 80, "https": 443}.get(parts.scheme))
+    return f"{parts.scheme}://{named}" if is_usual else f"{parts.scheme}://{named}:{port}"
+
+
 def local_path(text: str) -> str:
     """An address within the console to go on to; the first page for anything that leads elsewhere."""
     if not text.startswith("/") or text.startswith(("//", "/\\")) or any(each < " " for each in text):

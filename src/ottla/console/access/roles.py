@@ -1,11 +1,13 @@
 """Roles of the console's users: a second limit beside the brokers' own rules. PURE."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import IntEnum
 from typing import Final
 
 ANYBODY: Final = "*"
 """The name that stands for users without a role of their own."""
+GROUP: Final = "group:"
+"""Before the name of a group of an identity provider."""
 
 
 class RoleProblem(ValueError):
@@ -31,14 +33,34 @@ class Role(IntEnum):
 
 
 class Roles:
-    """The role of each user; `*` is everybody else, a viewer unless it is given another role."""
+    """The role of each user; `*` is everybody else, a viewer unless it is given another role.
+
+    `group:NAME` is the role of a group, and never that of a user with this name.
+    """
 
     def __init__(self, roles: Mapping[str, Role] | None = None) -> None:
-        self._roles = {ANYBODY: Role.VIEWER, **(roles or {})}
+        given = {ANYBODY: Role.VIEWER, **(roles or {})}
+        self._roles = {name: role for name, role in given.items() if not name.startswith(GROUP)}
+        self._groups = {name.removeprefix(GROUP): role for name, role in given.items() if name.startswith(GROUP)}
 
-    def of(self, user: str) -> Role:
-        """The role of a user, by the exact name; a user called `*` has none."""
-        return Role.NONE if user == ANYBODY else self._roles.get(user, self._roles[ANYBODY])
+    @property
+    def has_groups(self) -> bool:
+        """Whether groups have roles."""
+        return bool(self._groups)
+
+    def of(self, user: str, groups: Collection[str] = ()) -> Role:
+        """The role of a user, by the exact name: the user's own, or the highest of the user's groups.
+
+        A group that is kept out keeps out its members. A user called `*` has no role.
+        """
+        if user == ANYBODY:
+            return Role.NONE
+        if user in self._roles:
+            return self._roles[user]
+        found = {self._groups[group] for group in groups if group in self._groups}
+        if found:
+            return Role.NONE if Role.NONE in found else max(found)
+        return self._roles[ANYBODY]
 
 
 def parse_roles(lines: Iterable[str]) -> Roles:

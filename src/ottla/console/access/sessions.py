@@ -1,6 +1,7 @@
 """Sessions of users that have logged in: random ids, of which only a digest is kept; idle and absolute expiry."""
 
 import hashlib
+import math
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable
@@ -27,6 +28,8 @@ class Session:
     began: float
     seen: float
     ended: bool = False
+    until: float = math.inf
+    """When it is over in any case, such as with the token of its user."""
     digest: bytes = field(default=b"", repr=False)
 
 
@@ -69,7 +72,7 @@ class Sessions:
     def is_on(self, session: Session) -> bool:
         """Whether the session goes on; one whose time has come is ended."""
         now = self._now()
-        if not session.ended and (now - session.seen >= IDLE_S or now - session.began >= LONGEST_S):
+        if not session.ended and (now - session.seen >= IDLE_S or now >= min(session.began + LONGEST_S, session.until)):
             self.end(session)
         return not session.ended
 

@@ -9,6 +9,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from ottla.client.errors import ClientError
+from ottla.console.access.access import Access
 from ottla.console.access.audit import Sender
 from ottla.console.access.logins import LoginRefused, Logins
 from ottla.console.access.origins import local_path
@@ -27,9 +28,14 @@ class LoginPages(ActionPages):
             return []
         return [
             Route("/login", self.form, methods=["GET"]),
-            Route("/login", self.log_in, methods=["POST"]),  # without a viewer, and so without a viewer's token
+            *self._of_passwords(),
             self.action("/logout", self.log_out, Role.NONE),
         ]
+
+    def _of_passwords(self) -> Sequence[BaseRoute]:
+        if self._shell.access.openid is not None:
+            return []
+        return [Route("/login", self.log_in, methods=["POST"])]  # without a viewer, and so without a viewer's token
 
     async def form(self, request: Request) -> Response:
         """The form of the login; a user that is logged in goes on."""
@@ -49,6 +55,7 @@ class LoginPages(ActionPages):
             user=user,
             problem=problem,
             mechanisms=self._logins.mechanisms,
+            provider=None if self._shell.access.openid is None else self._shell.access.openid.name,
         )
 
     @property
@@ -81,28 +88,29 @@ class LoginPages(ActionPages):
         if request.state.viewer is not None:
             self._end(request.state.viewer.session)
         answer = RedirectResponse(following, 303)
-        self._set_cookie(answer, session_id, LONGEST_S)
+        set_cookie(answer, self._shell.access, session_id, LONGEST_S)
         return answer
 
     async def log_out(self, request: Request, form: Form) -> Response:
         """End the session."""
         self._end(viewer_of(request).session)
         answer = RedirectResponse("/login", 303)
-        self._set_cookie(answer, "", 0)
+        set_cookie(answer, self._shell.access, "", 0)
         return answer
 
     def _end(self, session: Session | None) -> None:
         if session is not None:
             self._shell.access.sessions.end(session)
 
-    def _set_cookie(self, answer: Response, session_id: str, age_s: float) -> None:
-        access = self._shell.access
-        answer.set_cookie(
-            access.cookie,
-            session_id,
-            max_age=math.ceil(age_s),
-            path="/",
-            secure=access.settings.scheme == "https",
-            httponly=True,
-            samesite="strict",
-        )
+
+def set_cookie(answer: Response, access: Access, session_id: str, age_s: float) -> None:
+    """Let the browser keep the id of a session for as long; 0: no longer."""
+    answer.set_cookie(
+        access.cookie,
+        session_id,
+        max_age=math.ceil(age_s),
+        path="/",
+        secure=access.settings.scheme == "https",
+        httponly=True,
+        samesite="strict",
+    )
