@@ -133,6 +133,14 @@ class ClusterView:
         self.trends.close()
         self._admin.close()
         self._dear_admin.close()
+        # else it would log in again and again, also with a token that has ended, until its memory is collected
+        self.library.__exit__(None, None, None)
+
+    async def reconnect(self) -> None:
+        """Log in anew with the next requests: brokers end connections with the token of their login (KIP-368)."""
+        for lock, admin in ((self._admin_lock, self._admin), (self._dear_lock, self._dear_admin)):
+            async with lock:  # nothing is under way
+                admin.close()
 
     def forget(self) -> None:
         """Ask anew: something was changed."""

@@ -50,10 +50,14 @@ class View:
 
     def __init__(self, bootstrap: str, properties: Mapping[str, Any]) -> None:
         self.token = properties["oauth_cb"]
+        self.reconnected = False
         assert [name for name in properties if name.startswith("sasl.")] == ["sasl.mechanism"]
 
     async def topics_page(self, *_: object, **__: object) -> Page:
         return Page([], 0, 0)
+
+    async def reconnect(self) -> None:
+        self.reconnected = True
 
     def close(self) -> None:
         pass
@@ -474,6 +478,8 @@ def test_a_session_ends_with_its_token_unless_that_is_renewed(provider: Provider
         console.provider.life_s = 600
         await openid.renew()
         assert (console.provider.renewals, token.end_s > time.time() + 500) == (1, True)
+        (held,) = console.access.sessions._sessions.values()
+        assert held.holder[0].view.reconnected
         console.now += 300
         assert await console.is_in()
         console.now += 301

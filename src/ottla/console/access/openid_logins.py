@@ -25,6 +25,7 @@ from ottla.console.access.openid_flow import (
 from ottla.console.access.openid_provider import OpenIdProvider, ProviderSilent, Tokens
 from ottla.console.access.roles import Role
 from ottla.console.access.sessions import Session, Sessions
+from ottla.console.access.viewer import Viewer
 
 MECHANISM: Final = "OAUTHBEARER"
 BEGIN: Final = "/login/oidc"
@@ -177,9 +178,12 @@ class OpenIdLogins:
         except LoginProblem:
             self._sessions.end(session)
             return
-        if not session.ended:
-            token.take(tokens, end_s, self._wall())
+        if session.ended:
+            return
+        token.take(tokens, end_s, self._wall())
         self._limit(session, token)
+        viewer: Viewer = session.holder[0]
+        await viewer.view.reconnect()
 
 
 def end_of(tokens: Tokens, claims: Mapping[str, Any]) -> float:
