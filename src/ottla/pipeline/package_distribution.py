@@ -34,6 +34,8 @@ _SENT: Final = (
     "producers.py",
     "protocol",
     "records",
+    "registry",
+    "secret_files.py",
     "spark",
     "waiting.py",
 )
