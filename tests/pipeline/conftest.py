@@ -28,10 +28,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(400))
 
 
-INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-"""Compiling a query takes longer than its few rows. The tests that start programs have Spark's defaults."""
-
-
 def broker_kind() -> type[OttlaProcess] | type[GenuineKafka]:
     """What the tests run against."""
     return GenuineKafka if os.environ.get("OTTLA_PIPELINE_TARGET", "ottla") == "genuine" else OttlaProcess
@@ -54,9 +50,7 @@ def bootstrap(broker: BrokerProcess) -> str:
 @pytest.fixture(scope="session")
 def spark(broker: BrokerProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Has Spark's own connector too (`format("kafka")`). Depends on the broker so as to be stopped before it."""
-    context = session.launch(
-        "ottla-tests", tmp_path_factory.mktemp("spark"), cores=2, settings=connector_settings() | INTERPRETED
-    )
+    context = session.launch("ottla-tests", tmp_path_factory.mktemp("spark"), cores=2, settings=connector_settings())
     yield session.open_session()
     session.stop(context)
 

@@ -153,6 +153,7 @@ def test_a_task_fails_with_the_reason_of_its_job(airflow: Airflow, shop: Shop) -
     )
 
 
+@pytest.mark.soak
 def test_a_task_names_the_package_that_its_environment_lacks(airflow: Airflow, shop: Shop) -> None:
     output = airflow("dags", "test", shop.dag("OttlaJobOperator(job=job)"), code=1)
     assert "failed with exit code 1: jobs need pyspark: in a checkout of Ottla, pip install '.[pipeline]'" in output
