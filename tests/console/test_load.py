@@ -24,7 +24,7 @@ GROUPS: Final = 5_000
 VIEWERS: Final = 50
 WATCHED_S: Final = 20.0
 LONGEST_S: Final = 0.3
-"""Of the console's processor time: the clock of a busy machine proves nothing."""
+"""Processor time of the console for a page; wall time on a busy machine proves nothing."""
 ADDRESSES: Final = ("/", "/topics", "/groups", "/cluster", "/transactions", "/topics/topic-00001", "/groups/group-0001")
 IDLE_BYTES: Final = 90e6
 WATCHED_BYTES: Final = 200e6

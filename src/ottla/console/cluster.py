@@ -259,7 +259,7 @@ class ClusterView:
         ]
         trend, now = self.trends.of(("topic", topic)), self.trends.now()
         trend.bytes.add(now, sum(each.size_bytes or 0 for each in rows))
-        trend.add_records(sum((each.end or 0) - (each.first or 0) for each in rows), now)
+        trend.records.add(now, sum((each.end or 0) - (each.first or 0) for each in rows))
         return rows
 
     async def offsets(
@@ -383,7 +383,7 @@ class ClusterView:
         ]
         lags = [LagRow(each, found.start, None, found.lag) for each, found in sorted(progress.items())]
         if all(each.lag is not None for each in lags):
-            self.trends.of(("group", listed.name)).add_records(sum(each.lag or 0 for each in lags), self.trends.now())
+            self.trends.of(("group", listed.name)).records.add(self.trends.now(), sum(each.lag or 0 for each in lags))
         return GroupPage(listed.name, "share", described.state, members, lags, await self._history(listed.name))
 
     async def _history(self, name: str) -> list[Rebalance] | None:

@@ -13,7 +13,7 @@ from ottla.console.sight import Record
 from ottla.console.values import SHOWN_CHARACTERS, Shown, show, written
 
 MOST_KEYS: Final = 200_000
-"""Keys that are told apart."""
+"""Distinct keys that a search counts; then it stops."""
 CELL_CHARACTERS: Final = 500
 
 Columns = Sequence[tuple[str, Evaluate]]

@@ -79,7 +79,7 @@ class Guard:
     async def _refusal(self, scope: Scope, headers: Headers) -> ASGIApp | None:
         """The answer instead of the page's; None: the page is asked, with the viewer as `request.state.viewer`."""
         settings = self._access.settings
-        if not is_known_host(headers.get("host", ""), settings.names, is_loopback=settings.is_loopback):
+        if not is_known_host(headers.get("host", ""), settings.names, is_local=settings.is_loopback):
             return PlainTextResponse(
                 "The console is not known by this name: open it as 127.0.0.1 or localhost, or give --public-url.\n", 403
             )

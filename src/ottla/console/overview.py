@@ -1,7 +1,7 @@
 """What the overview shows: health, the rate of records, the groups that are behind, and the space on disks."""
 
 from collections.abc import Mapping, Sequence
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from ottla.admin import Cluster
@@ -87,12 +87,12 @@ async def _sample_rate(view: ClusterView) -> None:
 
 async def _sum_ends(view: ClusterView) -> None:
     cluster = await view.cluster()
-    wanted = [each for each in islice(cluster.partitions, PARTITIONS_ASKED + 1) if not each.topic.startswith("__")]
-    if len(cluster.partitions) > PARTITIONS_ASKED or not wanted:
+    if len(cluster.partitions) > PARTITIONS_ASKED:
         return
+    wanted = [each for each in cluster.partitions if not each.topic.startswith("__")]
     ends = await view.dear(lambda admin: admin.list_leader_ends(cluster, wanted))
-    if len(ends) == len(wanted):  # else the sum would fall, and rise again
-        view.trends.of("rate").add_records(sum(ends.values()), view.trends.now())
+    if wanted and len(ends) == len(wanted):  # else the sum would fall, and rise again
+        view.trends.of("rate").records.add(view.trends.now(), sum(ends.values()))
 
 
 # -- pure --------------------------------------------------------------------------------------------------------------

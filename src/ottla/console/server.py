@@ -17,7 +17,7 @@ from ottla.console.access.access import Access, Settings
 from ottla.console.app import application
 from ottla.console.metrics import ConsoleMetrics, Counts
 from ottla.impatience import ImpatientProtocol
-from ottla.local_names import is_loopback as is_loopback_address
+from ottla.local_names import is_loopback
 from ottla.metrics.process import serving_metrics
 from ottla.tasks import Tasks
 
@@ -51,10 +51,10 @@ def listening(host: str, port: int) -> socket.socket:
     return opened
 
 
-def is_loopback(host: str) -> bool:
+def is_reached_here_only(host: str) -> bool:
     """Whether only this machine reaches an address. Raises OSError."""
     found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    return all(is_loopback_address(str(address[0])) for *_, address in found)
+    return all(is_loopback(str(address[0])) for *_, address in found)
 
 
 def check_exposure(host: str, port: int, *, has_login: bool, is_encrypted: bool, allows_plain_http: bool) -> None:
@@ -62,7 +62,7 @@ def check_exposure(host: str, port: int, *, has_login: bool, is_encrypted: bool,
 
     Raises OSError if there is no such host.
     """
-    if is_loopback(host):
+    if is_reached_here_only(host):
         return
     tunnel = f"reach a console on this machine through `ssh -L {port}:127.0.0.1:{port}`"
     if not has_login:

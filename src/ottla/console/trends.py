@@ -44,7 +44,7 @@ class Series:
 
 
 class Trend:
-    """Something over time: the lag of a group, in records and in seconds; or the size of a topic, in bytes."""
+    """Something over time: the lag of a group, the size of a topic, or the records of a cluster."""
 
     def __init__(self) -> None:
         self.records = Series()
@@ -57,19 +57,15 @@ class Trend:
         """What the group has committed, and where its partitions end for readers."""
         known: dict[tuple[str, int], int] = {each: end for each, end in ends.items() if each in positions}
         if len(known) > _MOST_PARTITIONS:
-            self.add_records(sum(max(end - positions[Partition(*each)], 0) for each, end in known.items()), now)
+            self.records.add(now, sum(max(end - positions[Partition(*each)], 0) for each, end in known.items()))
             return
         if self._history is None:
             self._history = LagHistory(most=_ENDS_IN_ALL // max(len(known), _FEWEST_PARTITIONS))
         self._history.add(known, now)
         self.lag = self._history.lag({each: at for each, at in positions.items() if each in known}, now)
         if self.lag is not None:
-            self.add_records(self.lag.records, now)
+            self.records.add(now, self.lag.records)
             self.seconds.add(now, self.lag.seconds)
-
-    def add_records(self, records: int, now: float) -> None:
-        """The lag of a group of which seconds are not known."""
-        self.records.add(now, records)
 
 
 class _Followed(NamedTuple):

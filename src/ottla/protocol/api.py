@@ -137,6 +137,11 @@ def _message_class(api_key: int, suffix: str) -> type[Message]:
     return cast("type[Message]", getattr(sys.modules[module], name.title().replace("_", "") + suffix))
 
 
+def api_name(key: int) -> str:
+    """An API's name as Kafka's metrics have it: `OffsetCommit`."""
+    return ApiKey(key).name.title().replace("_", "")
+
+
 def request_header_version(api_key: int, version: int) -> int:
     """2 in flexible versions, else 1; the oldest ControlledShutdown has version 0, without a client id."""
     if version >= request_class(api_key).FLEXIBLE_SINCE:

@@ -14,11 +14,12 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from ottla.protocol.api import ApiKey
+from ottla.protocol.api import ApiKey, api_name
 from ottla.replication.group_commit import GroupCommit
 from ottla.server.connection import Connection, FrameHandler
-from ottla.server.metrics.request_meter import CLIENT_ID_AT, HELD, client_id_in
-from ottla.server.replies import Owner, ReplySlot
+from ottla.server.metrics.request_meter import HELD
+from ottla.server.observed_requests import ObservedRequests, Watch, client_id_in
+from ottla.server.replies import ReplySlot
 from ottla.tracing import Part, Tracer
 
 MOST_PER_SECOND: Final = 50
@@ -33,8 +34,8 @@ ROUNDS: Final = 2_000
 """Group commits that are remembered, of each log directory."""
 
 
-class RequestTracer:
-    """A frame handler that calls another one. On the loop's thread."""
+class RequestTracer(ObservedRequests):
+    """Exports requests that were slow. On the loop's thread."""
 
     def __init__(
         self,
@@ -45,12 +46,11 @@ class RequestTracer:
         now_ms: Callable[[], int],
         slow_s: float,
     ) -> None:
-        self._handle = handle
+        super().__init__(handle, monotonic, _Watch)
         self._tracer = tracer
         self._loop = loop
         self._now_ms = now_ms
         self._slow_s = slow_s
-        self.now = monotonic
         self._rounds: list[deque[tuple[float, float]]] = []
         self._second = 0
         self._in_second = 0
@@ -62,15 +62,6 @@ class RequestTracer:
             rounds: deque[tuple[float, float]] = deque(maxlen=ROUNDS)
             self._rounds.append(rounds)
             flusher.on_round = lambda began, ended, rounds=rounds: rounds.append((began, ended))
-
-    def __call__(self, frame: memoryview, connection: Connection, slot: ReplySlot) -> bool | None:
-        if len(frame) < CLIENT_ID_AT + 2:
-            return self._handle(frame, connection, slot)
-        watch = _Watch(self, frame, connection)
-        slot.observe(watch.between)
-        gives_way = self._handle(frame, connection, slot)
-        watch.returned = self.now()
-        return gives_way
 
     def answered(self, watch: "_Watch", filled: float) -> None:
         """Trace a request whose reply is there, if it was slow."""
@@ -99,12 +90,14 @@ class RequestTracer:
         return [("append", began, returned), ("sync", returned, synced), ("replication", synced, filled)]
 
     @staticmethod
-    def _synced_at(rounds: Iterable[tuple[float, float]], appended: float, filled: float) -> float:
+    def _synced_at(rounds: deque[tuple[float, float]], appended: float, filled: float) -> float:
         """When what was appended by then was on the disk; the same time if that was not waited for."""
-        for began, ended in rounds:
-            if began >= appended:
-                return ended if ended <= filled else appended
-        return appended
+        synced = appended
+        for began, ended in reversed(rounds):  # the request has just ended: its round is among the last
+            if began < appended:
+                break
+            synced = ended if ended <= filled else appended
+        return synced
 
     def _look_at_response(self, watch: "_Watch", parts: list[tuple[str, float, float]], filled: float) -> None:
         now = self.now()
@@ -121,7 +114,7 @@ class RequestTracer:
             return int(at * 1e9) + offset_ns
 
         self._tracer.export(
-            "".join(word.capitalize() for word in ApiKey(watch.api_key).name.split("_")),
+            api_name(watch.api_key),
             wall(watch.arrived),
             wall(ended),
             [Part(name, wall(began), wall(end)) for name, began, end in parts if end - began >= SHORTEST_S],
@@ -136,12 +129,10 @@ class RequestTracer:
         )
 
 
-class _Watch:
-    """Stands between a slot and its connection until the reply is there."""
+class _Watch(Watch):
+    """Hands a request to the tracer, with its times."""
 
-    __slots__ = (
-        "_owner", "_tracer", "api_key", "arrived", "began", "client_id", "connection", "returned", "size", "version",
-    )  # fmt: skip
+    __slots__ = ("_tracer", "api_key", "arrived", "began", "client_id", "connection", "size", "version")
 
     def __init__(self, tracer: RequestTracer, frame: memoryview, connection: Connection) -> None:
         self._tracer = tracer
@@ -153,11 +144,6 @@ class _Watch:
         self.returned = 0.0
         self.began = tracer.now()
         self.arrived = min(connection.read_at, self.began)
-
-    def between(self, owner: Owner) -> "_Watch":
-        """Take the place of the slot's owner."""
-        self._owner = owner
-        return self
 
     def slot_filled(self, slot: ReplySlot) -> None:
         """Let the connection send the reply, then look how long it took."""

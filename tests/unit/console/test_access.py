@@ -136,11 +136,11 @@ def test_forms_of_other_pages(changed: dict[str, str | None], is_own: bool) -> N
 
 def test_names_by_which_the_console_is_known() -> None:
     for host in ("localhost:1", "127.0.0.1", "[::1]:8080", "", "console.example", "CONSOLE.example:9"):
-        assert is_known_host(host, {"console.example"}, is_loopback=True), host
+        assert is_known_host(host, {"console.example"}, is_local=True), host
     for host in ("10.0.0.7", "evil.example", "127.0.0.1.evil.example", "[", "localhost.evil.example"):
-        assert not is_known_host(host, {"console.example"}, is_loopback=True), host
-    assert is_known_host("10.0.0.7:8080", (), is_loopback=False)
-    assert not is_known_host("evil.example", (), is_loopback=False)
+        assert not is_known_host(host, {"console.example"}, is_local=True), host
+    assert is_known_host("10.0.0.7:8080", (), is_local=False)
+    assert not is_known_host("evil.example", (), is_local=False)
 
 
 def test_pages_of_other_sites_lead_here_and_load_nothing() -> None:

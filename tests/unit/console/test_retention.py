@@ -12,7 +12,7 @@ MB = 1_000_000
 
 
 def place(age_ms: int = HOUR, offset: int = 100, size_bytes: int | None = 1_000 * MB, **more: bool) -> Place:
-    """Of 1,000 records, the last of which was written now."""
+    """The place of a record in a partition of 1,000 records, the newest of which was written now."""
     return Place(offset, NOW - age_ms, 0, 1_000, size_bytes, NOW, **more)
 
 

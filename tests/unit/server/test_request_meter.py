@@ -55,6 +55,19 @@ def test_an_answer_that_comes_later_has_a_local_and_a_remote_part(served: Served
     assert (slow.api, slow.client_id, slow.principal) == ("METADATA", "one", "User:alice")
 
 
+def test_a_slow_request_has_its_own_time_also_where_it_is_counted_later(served: Served) -> None:
+    def handle(slot: ReplySlot) -> None:
+        served.clock.advance(ms=2)
+        slot.fill([b"x"])
+
+    served.handle = handle
+    served.ask()
+    answered_ms = served.clock.now_ms()
+    served.clock.advance(ms=600_000)
+    (slow,) = served.meter.slowest()
+    assert slow.at_ms == answered_ms
+
+
 def test_an_answer_at_once_is_all_local(served: Served) -> None:
     def handle(slot: ReplySlot) -> None:
         served.clock.advance(ms=2)

@@ -158,14 +158,14 @@ def _settings(
     from ottla.console.access.masks import parse_masks
     from ottla.console.access.roles import parse_roles
     from ottla.console.connectors import NO_LOGIN, WorkerAddress
-    from ottla.console.server import is_loopback
+    from ottla.console.server import is_reached_here_only
     from ottla.pipeline.run_store import find_home
 
     properties = dict(connection.properties)
     bootstrap = properties.pop("bootstrap.servers", connection.bootstrap)
     asks_login = given["login"]
     names, scheme = _public(given["public_url"])
-    openid = openid_settings(given, host, is_local=is_loopback(host))
+    openid = openid_settings(given, host, is_local=is_reached_here_only(host))
     if openid is not None and not asks_login:
         raise click.UsageError("--oidc-issuer chooses how users log in, so that it needs --login")
     if asks_login and (problem := properties_problem(properties, by_token=openid is not None)) is not None:
@@ -180,7 +180,7 @@ def _settings(
         raise click.UsageError("--read-only and --allow-changes exclude each other")
     if given["public_url"] is not None and not asks_login:
         raise click.UsageError("--public-url leads others here, so that it needs --login")
-    local = is_loopback(host) and given["public_url"] is None
+    local = is_reached_here_only(host) and given["public_url"] is None
     if any("@" in url for url in given["workers"]):
         raise click.UsageError("--connect: pages show the address, so give the login by --connect-user, not in it")
     workers = tuple(WorkerAddress(url, access) for url in given["workers"])

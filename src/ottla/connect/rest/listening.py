@@ -1,6 +1,5 @@
 """The addresses of a worker's REST API, and whether it may listen there without a login."""
 
-import ipaddress
 import socket
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -8,6 +7,7 @@ from urllib.parse import urlsplit
 
 from ottla.connect.errors import ConfigError, ConnectError
 from ottla.connect.runtime.worker_settings import WorkerSettings
+from ottla.local_names import is_loopback
 
 _EVERYWHERE: Final = ("", "0.0.0.0", "::")
 
@@ -35,7 +35,7 @@ class Listener(NamedTuple):
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine reaches it."""
-        return ipaddress.ip_address(self.socket.getsockname()[0].partition("%")[0]).is_loopback
+        return is_loopback(self.socket.getsockname()[0])
 
     @property
     def name(self) -> str:

@@ -6,23 +6,22 @@ A browser marks requests with where they come from (`Origin`, `Sec-Fetch-Site`),
 from collections.abc import Collection, Mapping
 from urllib.parse import urlsplit
 
-from ottla.local_names import is_local_or_address
-from ottla.local_names import is_loopback as is_loopback_name
+from ottla.local_names import is_local_or_address, is_loopback
 
 
-def is_known_host(host: str, names: Collection[str], *, is_loopback: bool) -> bool:
+def is_known_host(host: str, names: Collection[str], *, is_local: bool) -> bool:
     """Whether the `Host` of a request is one of the console's: another one is a name that leads here, of a page that
     means harm (DNS rebinding). Numeric addresses cannot be rebound, and count where it listens beyond loopback.
 
-    `names`: further hosts, in lower case, without ports.
+    names: further hosts, in lower case, without ports. is_local: the console listens on a loopback address.
     """
     try:
         name = (urlsplit(f"//{host}").hostname or "").lower()
     except ValueError:
         return False
-    if not name or name in names or is_loopback_name(name):
+    if not name or name in names or is_loopback(name):
         return True  # HTTP/1.0 names no host, and no browser speaks it
-    return not is_loopback and is_local_or_address(host)
+    return not is_local and is_local_or_address(host)
 
 
 def loads_from_elsewhere(headers: Mapping[str, str]) -> bool:

@@ -11,7 +11,6 @@ from operator import attrgetter
 from typing import Any, Final
 
 from ottla.errors import ErrorCode
-from ottla.protocol.api import ApiKey
 from ottla.protocol.schema import Array, Message, Struct, fields_of
 
 MOST_PARTS: Final = 500
@@ -98,8 +97,3 @@ def _looking(code: Callable[[Any], int] | None, inner: list[tuple[Callable[[Any]
 
 def _name(code: int) -> str:
     return ErrorCode(code).name if code in ErrorCode._value2member_map_ else str(code)
-
-
-def api_name(key: int) -> str:
-    """An API's name as Kafka's metrics have it: `OffsetCommit`."""
-    return "".join(word.capitalize() for word in ApiKey(key).name.split("_"))

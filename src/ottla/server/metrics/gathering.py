@@ -11,9 +11,8 @@ from ottla import __version__
 from ottla.ids import TopicName
 from ottla.metrics.histogram import QUANTILES, Durations
 from ottla.metrics.process import BUILD, LOG_LINES, UPTIME
-from ottla.protocol.api import ApiKey
+from ottla.protocol.api import ApiKey, api_name
 from ottla.server.metrics import catalog
-from ottla.server.metrics.error_counts import api_name
 
 if TYPE_CHECKING:
     from ottla.cluster.image import MetadataImage

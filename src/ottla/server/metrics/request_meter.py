@@ -1,8 +1,6 @@
 """Counts requests between the connections and the dispatcher: how many, how large, how long, and the slowest ones.
 
-    connection -> RequestMeter -> Dispatcher -> handler          local time: until the handler returns
-    connection <- _Watch       <- ReplySlot.fill                 remote time: from then on until the reply is there
-
+Local time is that until the handler returns; remote time, that from then on until the reply is there.
 The time before, in the socket's buffer, is that of the event loop's delay; the time after, until the client has taken
 the reply, is the client's.
 """
@@ -13,19 +11,15 @@ from typing import Final, NamedTuple
 
 from ottla.metrics.histogram import Durations
 from ottla.protocol.api import ApiKey
-from ottla.records.batch import Buffer
 from ottla.server.connection import Connection, FrameHandler
-from ottla.server.replies import Owner, ReplySlot
+from ottla.server.observed_requests import CLIENT_ID_AT, MOST_NAME_BYTES, ObservedRequests, Watch, client_id_in
+from ottla.server.replies import ReplySlot
 
 SLOWEST: Final = 50
 """Requests that are remembered."""
 REMEMBERED_S: Final = 3600.0
 MOST_CLIENTS: Final = 1000
 """Clients whose requests are counted; for a new one, those that were silent for the longest time are given up."""
-MOST_NAME_BYTES: Final = 100
-"""What is kept of a client id, which the client chooses."""
-CLIENT_ID_AT: Final = 8
-"""API key, version and correlation id come before it in a request."""
 HEAD_BYTES: Final = CLIENT_ID_AT + 2 + MOST_NAME_BYTES
 TOGETHER: Final = 128
 """Requests that are counted at a time, which takes some 300 microseconds."""
@@ -86,17 +80,15 @@ when it began, its handler returned, and the reply was there; and its connection
 kept for the others."""
 
 
-class RequestMeter:
-    """A frame handler that calls another one. On the loop's thread.
+class RequestMeter(ObservedRequests):
+    """Notes and counts requests. On the loop's thread.
 
     A request is noted in a few hundred nanoseconds, and counted together with many others: between two requests, the
     processor's caches have forgotten this code, so that it takes several times as long by itself as in a loop.
     """
 
     def __init__(self, handle: FrameHandler, monotonic: Callable[[], float], now_ms: Callable[[], int]) -> None:
-        self._handle = handle
-        self.now = monotonic
-        """Seconds on a clock that never goes back."""
+        super().__init__(handle, monotonic, _Watch)
         self._now_ms = now_ms
         self.noted: list[_Noted] = []
         """Not counted yet."""
@@ -107,15 +99,6 @@ class RequestMeter:
         self._slowest: list[SlowRequest] = []
         self.slow_since = 0.0
         """A request that took no longer is not among the slowest."""
-
-    def __call__(self, frame: memoryview, connection: Connection, slot: ReplySlot) -> bool | None:
-        if len(frame) < CLIENT_ID_AT + 2:
-            return self._handle(frame, connection, slot)
-        watch = _Watch(self, frame, connection)
-        slot.observe(watch.between)
-        gives_way = self._handle(frame, connection, slot)
-        watch.returned = self.now()
-        return gives_way
 
     @property
     def by_api(self) -> dict[int, ApiCounts]:
@@ -146,7 +129,7 @@ class RequestMeter:
             client.busy_s += local_s
             client.last_at = ended
             if connection is not None:
-                self._note_slow(head, host, request_bytes, ended - began, local_s, connection)
+                self._note_slow(head, host, request_bytes, began, ended, local_s, connection)
             api = self._api(kind)
             if api is not None:
                 api.bytes_[0] += request_bytes
@@ -196,17 +179,24 @@ class RequestMeter:
         return found
 
     def _note_slow(
-        self, head: bytes, host: str, request_bytes: int, total_s: float, local_s: float, connection: Connection
+        self,
+        head: bytes,
+        host: str,
+        request_bytes: int,
+        began: float,
+        ended: float,
+        local_s: float,
+        connection: Connection,
     ) -> None:
         key, version = _KEY_AND_VERSION.unpack_from(head)
-        slow_s = local_s if key in HELD else total_s
+        slow_s = local_s if key in HELD else ended - began
         if slow_s <= self.slow_since or key not in ApiKey._value2member_map_:
             return
         self._slowest.append(
             SlowRequest(
                 slow_s,
                 local_s,
-                self._now_ms(),
+                self._now_ms() - round((self.now() - ended) * 1000),  # it may have been noted long ago
                 ApiKey(key).name,
                 version,
                 client_id_in(head),
@@ -227,17 +217,10 @@ class RequestMeter:
             self.slow_since = 0.0
 
 
-def client_id_in(head: Buffer) -> str:
-    """The client id in the beginning of a request, or the beginning of a long one; empty if it has none."""
-    length = head[CLIENT_ID_AT] << 8 | head[CLIENT_ID_AT + 1]
-    length = 0 if length & 0x8000 else min(length, MOST_NAME_BYTES)  # -1: no client id
-    return bytes(head[CLIENT_ID_AT + 2 : CLIENT_ID_AT + 2 + length]).decode("utf-8", "replace")
+class _Watch(Watch):
+    """Notes a request for the meter."""
 
-
-class _Watch:
-    """Stands between a slot and its connection until the reply is there."""
-
-    __slots__ = ("_meter", "_owner", "began", "connection", "head", "returned", "size")
+    __slots__ = ("_meter", "began", "connection", "head", "size")
 
     def __init__(self, meter: RequestMeter, frame: memoryview, connection: Connection) -> None:
         self._meter = meter
@@ -247,11 +230,6 @@ class _Watch:
         self.returned = 0.0
         """When the handler has returned; the reply may be there before."""
         self.began = meter.now()
-
-    def between(self, owner: Owner) -> "_Watch":
-        """Take the place of the slot's owner."""
-        self._owner = owner
-        return self
 
     def slot_filled(self, slot: ReplySlot) -> None:
         """Note the request, then let the connection send the reply."""

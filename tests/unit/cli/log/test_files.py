@@ -159,7 +159,7 @@ def test_dump_spells_out_what_the_group_coordinator_wrote(tmp_path: Path, capsys
 
 
 def metadata_file(directory: Path, name: str, values: list[bytes]) -> Path:
-    """Of KRaft's metadata log: the header of a snapshot, and then `values`."""
+    """A file of KRaft's metadata log: the header of a snapshot, and then `values`."""
     directory.mkdir(exist_ok=True)
     header = Record(0, T0_MS, b"\0\0\0\3", b"\0\0" + T0_MS.to_bytes(8, "big") + b"\0")
     records = [Record(number, T0_MS, None, value) for number, value in enumerate(values, 1)]
