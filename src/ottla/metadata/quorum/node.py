@@ -1,0 +1,127 @@
+"""A node of the metadata quorum as controllers, brokers and tests use it: `QuorumNode` and its listeners.
+
+    class State:                                    # a Listener
+        def handle_commit(self, batch): ...
+
+    node.register(State())                          # everything committed so far, then each new batch
+    await node.append(records, epoch=node.leader.epoch)
+
+The implementations are `ottla.metadata.quorum.raft_node.RaftNode` and, for tests, `ottla.testing.memory_quorum`.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+from ottla.errors import ErrorCode, OttlaError
+
+
+class OffsetAndEpoch(NamedTuple):
+    """A position in the metadata log: the offset of the first record after it, and the epoch of the last before it."""
+
+    offset: int
+    epoch: int
+
+
+class LeaderAndEpoch(NamedTuple):
+    """The leader of an epoch of the quorum; None while this node does not know it."""
+
+    leader_id: int | None
+    epoch: int
+
+
+class CommittedBatch(NamedTuple):
+    """Committed metadata records, side by side, without control records.
+
+    `records` are framed values, as `ottla.protocol.metadata_records.decode_framed` reads them; the offset of the n-th
+    is `base_offset` + n. Control records in between make batches of their own, which listeners do not get.
+    """
+
+    base_offset: int
+    last_offset: int
+    epoch: int
+    append_time_ms: int
+    records: Sequence[bytes]
+
+
+class NotQuorumLeader(OttlaError):
+    """This node does not lead the quorum in the given epoch; records that it had appended may or may not survive."""
+
+    code = ErrorCode.NOT_CONTROLLER
+
+
+class Listener(Protocol):
+    """Receives committed metadata in the order of the log, on the loop's thread. Must not raise."""
+
+    def handle_snapshot(self, snapshot: OffsetAndEpoch, records: Iterable[bytes]) -> None:
+        """`records`, framed, replace everything received before; they stand for all below `snapshot.offset`."""
+        ...
+
+    def handle_commit(self, batch: CommittedBatch) -> None:
+        """The next committed records."""
+        ...
+
+    def handle_leader_change(self, leader: LeaderAndEpoch) -> None:
+        """The quorum has a new leader or epoch.
+
+        This node is named only when it has received everything committed in earlier epochs.
+        """
+        ...
+
+
+class QuorumNode(Protocol):
+    """A voter or an observer of the metadata quorum. On the loop's thread."""
+
+    node_id: int
+
+    @property
+    def leader(self) -> LeaderAndEpoch:
+        """The newest leader and epoch this node knows; `handle_leader_change` may still be to come."""
+        ...
+
+    @property
+    def high_watermark(self) -> int | None:
+        """All records below are committed; None while it is unknown."""
+        ...
+
+    @property
+    def next_offset(self) -> int:
+        """The offset of the first record of the next `append`, while this node leads."""
+        ...
+
+    def register(self, listener: Listener) -> None:
+        """Delivers the newest snapshot, what is committed after it, the leader, and everything that follows."""
+        ...
+
+    def leader_endpoint(self) -> tuple[str, int] | None:
+        """Host and port of the leader; None while it is unknown."""
+        ...
+
+    def append(self, records: Sequence[bytes], *, epoch: int) -> asyncio.Future[int]:
+        """Appends framed records in one batch: after a crash all of them are there, or none.
+
+        Their offsets are fixed when this returns: they begin at `next_offset`. The future yields the last of them, once
+        it is committed and delivered to the listeners; it fails with `NotQuorumLeader` if this node loses its
+        leadership first, and the outcome is unknown then. Raises NotQuorumLeader, with nothing appended, if it does not
+        lead in `epoch`; RecordListTooLarge for more than a batch may hold (8 MiB).
+        """
+        ...
+
+    async def write_snapshot(self, at: OffsetAndEpoch, records: Iterable[bytes]) -> None:
+        """Keeps framed records that stand for all below `at`, a position that was delivered to listeners.
+
+        Does nothing if there is a newer snapshot. Raises KafkaStorageError.
+        """
+        ...
+
+    def resign(self, epoch: int) -> None:
+        """Gives up leadership in this epoch, if it still has it; the other voters elect another leader."""
+        ...
+
+    async def start(self) -> None:
+        """Opens the log and joins the quorum. Raises InvalidConfig, KafkaStorageError."""
+        ...
+
+    async def close(self) -> None:
+        """Leaves in order: a leader hands over, everything appended is on the disk."""
+        ...
