@@ -137,9 +137,9 @@ def _stale_controller() -> None:
         if event is not SessionEvent.LOST:
             sound_changed(self, event)
 
-    async def commit(self: Any, commands: Any, *, first: Any = ()) -> None:
+    async def commit(self: Any, commands: Any) -> None:
         if self._store.holds_session():
-            await sound_commit(self, commands, first=first)
+            await sound_commit(self, commands)
         else:
             self._show(apply(self._image, commands))
 
