@@ -41,12 +41,8 @@ OWN_API_KEYS = range(20_000, 30_000)
 
 # Messages of kio that Ottla does not declare: those between KRaft's nodes.
 NOT_IN_OTTLA = {
-    "assign_replicas_to_dirs",
     "begin_quorum_epoch",
-    "broker_heartbeat",
-    "broker_registration",
     "control_record_type_schema",
-    "controller_registration",
     "end_quorum_epoch",
     "fetch_snapshot",
     "update_raft_voter",
@@ -181,10 +177,10 @@ def counterparts(value: Struct, other: Any, version: int) -> tuple[Struct, Any]:
     for field, twin in zip(present(type(value), version), dataclasses.fields(other), strict=True):
         hint, nullable = without_null(hints[twin.name])
         content = ours[field.name]
-        element = typing.get_args(hint)[0] if isinstance(field.type, Array) else hint
+        element, null_element = without_null(typing.get_args(hint)[0] if isinstance(field.type, Array) else hint)
         kind = twin.metadata.get("kafka_type", "")
         if isinstance(content, list):
-            pairs = [counterpart(item, element, kind, nullable, version) for item in content]
+            pairs = [counterpart(item, element, kind, nullable or null_element, version) for item in content]
             ours[field.name] = [pair[0] for pair in pairs]
             theirs[twin.name] = tuple(pair[1] for pair in pairs)
         elif content is None:
