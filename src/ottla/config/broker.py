@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Final, NamedTuple, NoReturn, cast, final
@@ -11,6 +11,7 @@ from ottla.config.broker_settings import BROKER_SETTINGS
 from ottla.config.group_settings import GroupSettings, check_group_defaults, group_settings
 from ottla.config.log import UNLIMITED, LogConfig, TimestampType
 from ottla.config.protection import UNPROTECTED
+from ottla.config.quorum import Quorum, quorum
 from ottla.config.setting import Value, invalid_value, parse_value, render_value
 from ottla.config.topic_settings import TOPIC_SETTINGS, TopicSetting
 from ottla.errors import InvalidConfig
@@ -49,6 +50,27 @@ class BrokerConfig:
     broker_rack: str | None
     process_roles: tuple[str, ...]
     metadata_log_dir: str | None
+    controller_quorum_voters: tuple[str, ...]
+    controller_quorum_bootstrap_servers: tuple[str, ...]
+    controller_quorum_auto_join_enable: bool
+    controller_quorum_election_timeout_ms: int
+    controller_quorum_election_backoff_max_ms: int
+    controller_quorum_fetch_timeout_ms: int
+    controller_quorum_fetch_max_bytes: int
+    controller_quorum_fetch_snapshot_max_bytes: int
+    controller_quorum_append_linger_ms: int
+    controller_quorum_request_timeout_ms: int
+    controller_quorum_retry_backoff_ms: int
+    broker_heartbeat_interval_ms: int
+    broker_session_timeout_ms: int
+    initial_broker_registration_timeout_ms: int
+    metadata_log_max_record_bytes_between_snapshots: int
+    metadata_log_max_snapshot_interval_ms: int
+    metadata_log_segment_bytes: int
+    metadata_log_segment_ms: int
+    metadata_max_idle_interval_ms: int
+    metadata_max_retention_bytes: int
+    metadata_max_retention_ms: int
     zookeeper_connect: str | None
     zookeeper_session_timeout_ms: int
     zookeeper_connection_timeout_ms: int
@@ -288,6 +310,11 @@ class BrokerConfig:
     advertised_listeners: tuple[Listener, ...]
     listener_security_protocol_map: Mapping[str, str]
     controller_listener_names: tuple[str, ...]
+    controller_listeners: tuple[Listener, ...]
+    """Those that `listeners` leaves out: a controller listens there."""
+    advertised_controller_listeners: tuple[Listener, ...]
+    controller_security_protocols: Mapping[str, str]
+    """Listener name to security protocol, for the listeners of controllers: here, or on other nodes."""
     log_dirs: tuple[Path, ...]
     cordoned_log_dirs: tuple[Path, ...]
     """The directories of `log_dirs` that get no new replicas."""
@@ -332,16 +359,14 @@ class BrokerConfig:
                     f"listener.security.protocol.map: {protocol!r} (of listener {name}) is none of "
                     f"{', '.join(SECURITY_PROTOCOLS)}"
                 )
-        if "broker" not in self.process_roles:
-            raise InvalidConfig(
-                f"process.roles: must contain broker; a node that is only {', '.join(self.process_roles) or 'nothing'} "
-                "has no part in Ottla, whose brokers coordinate through ZooKeeper or are alone"
-            )
         left_out = _words(_text(values, "controller.listener.names"))
-        listeners = _listeners("listeners", _text(values, "listeners"), protocols, left_out)
-        if not listeners:
+        of_controllers = {name.upper() for name in left_out}
+        listeners = _listeners("listeners", _text(values, "listeners"), protocols, of_controllers)
+        if not listeners and "broker" in self.process_roles:
             raise InvalidConfig("listeners: nothing to listen at, apart from what controller.listener.names leaves out")
-        advertised = _listeners("advertised.listeners", _text(values, "advertised.listeners"), protocols, left_out)
+        advertised = _listeners(
+            "advertised.listeners", _text(values, "advertised.listeners"), protocols, of_controllers
+        )
         known = {listener.name for listener in listeners}
         for listener in advertised:
             if listener.name not in known:
@@ -352,6 +377,10 @@ class BrokerConfig:
                 raise InvalidConfig(f"advertised.listeners: {listener} is no address that a client could dial")
         own["listener_security_protocol_map"] = protocols
         own["controller_listener_names"] = left_out
+        own["controller_security_protocols"] = known_protocols = self._controller_protocols(protocols, of_controllers)
+        for name in ("listeners", "advertised.listeners"):
+            there = _listeners(name, _text(values, name), known_protocols, of_controllers, left_out=False)
+            own["controller_listeners" if name == "listeners" else "advertised_controller_listeners"] = there
         own["listeners"] = listeners
         own["advertised_listeners"] = advertised
         own["log_dirs"] = tuple(Path(word) for word in _words(_text(values, "log.dirs") or _text(values, "log.dir")))
@@ -365,6 +394,15 @@ class BrokerConfig:
         if "node.id" not in self.given and "broker.id" in self.given:
             own["node_id"] = values["node.id"] = self.broker_id
         own["broker_id"] = values["broker.id"] = self.broker_id if "broker.id" in self.given else self.node_id
+
+    def _controller_protocols(self, protocols: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
+        """The security protocols of the controllers' listeners: in plain text unless some listener has another one."""
+        given = {word.partition("://")[0].upper() for word in _words(self.given.get("listeners", ""))}
+        found = {name: protocols[name] for name in names if name in protocols}
+        is_protected = not {*SECURITY_PROTOCOLS[1:]}.isdisjoint({*given, *names})
+        if "listener.security.protocol.map" in self.given or is_protected:
+            return found
+        return dict.fromkeys(names, SECURITY_PROTOCOLS[0]) | found
 
     def _cordoned(self, words: tuple[str, ...]) -> tuple[Path, ...]:
         if ALL_DIRECTORIES in words:
@@ -386,7 +424,7 @@ class BrokerConfig:
             )
         if self.node_id < 0:
             raise InvalidConfig("broker.id: must be 0 or more; Ottla makes up no ids")
-        if self.zookeeper_connect is not None:
+        if self.zookeeper_connect is not None or self.quorum is not None:
             advertised = {listener.name: listener for listener in self.advertised_listeners}
             for listener in self.listeners:
                 if advertised.get(listener.name, listener).host in ("0.0.0.0", "::"):
@@ -400,9 +438,10 @@ class BrokerConfig:
             raise InvalidConfig(
                 "Only one of inter.broker.listener.name and security.inter.broker.protocol should be set."
             )
-        if self.inter_broker_listener not in {listener.name for listener in self.listeners}:
+        names = {listener.name for listener in self.listeners}
+        if names and self.inter_broker_listener not in names:
             raise InvalidConfig(f"inter.broker.listener.name: {self.inter_broker_listener} is not in listeners")
-        if self.control_plane_listener not in {listener.name for listener in self.listeners}:
+        if names and self.control_plane_listener not in names:
             raise InvalidConfig(f"control.plane.listener.name: {self.control_plane_listener} is not in listeners")
         if not self.log_dirs:
             raise InvalidConfig("log.dirs: names no directory")
@@ -447,6 +486,11 @@ class BrokerConfig:
         changed = self.resolve(changes)
         return BrokerConfig({**self.given, **changed}, allow_insecure=self.allow_insecure, resolve=self.resolve)
 
+    @cached_property
+    def quorum(self) -> Quorum | None:
+        """The controllers of this node's cluster; None for a node that has ZooKeeper, or is alone."""
+        return quorum(self)
+
     @property
     def unprotected_listeners(self) -> list[str]:
         """A sentence for each listener whose protocol Ottla does not have yet; it speaks plain text there."""
@@ -469,7 +513,9 @@ class BrokerConfig:
         names = [listener.name for listener in self.listeners]
         protocol = self.security_inter_broker_protocol
         is_asked_for = "security.inter.broker.protocol" in self.given
-        return self.inter_broker_listener_name or (protocol if is_asked_for or protocol in names else names[0])
+        return self.inter_broker_listener_name or (
+            protocol if is_asked_for or protocol in names or not names else names[0]
+        )
 
     @property
     def control_plane_listener(self) -> str:
@@ -632,7 +678,10 @@ def _count(name: str, text: str) -> int:
     return int(text)
 
 
-def _listeners(setting: str, text: str, protocols: Mapping[str, str], left_out: Iterable[str]) -> tuple[Listener, ...]:
+def _listeners(
+    setting: str, text: str, protocols: Mapping[str, str], of_controllers: Collection[str], *, left_out: bool = True
+) -> tuple[Listener, ...]:
+    """Those that the setting names, without the listeners of controllers; with `left_out` false those alone."""
     found: dict[str, Listener] = {}
     addresses: set[tuple[str, int]] = set()
     for word in _words(text):
@@ -643,10 +692,12 @@ def _listeners(setting: str, text: str, protocols: Mapping[str, str], left_out: 
         if host.startswith("[") and host.endswith("]"):
             host = host[1:-1]
         name = name.upper()
-        if name in {left.upper() for left in left_out}:
+        if (name in of_controllers) is left_out:
             continue
         protocol = protocols.get(name)
         if protocol is None:
+            if not left_out:
+                continue  # nothing listens there unless this node is a controller: see `ottla.config.quorum`
             raise InvalidConfig(
                 f"{setting}: listener {name} has no protocol; add {name}:PLAINTEXT to listener.security.protocol.map"
             )

@@ -9,6 +9,7 @@ from ottla.config.broker_audit_settings import AUDIT
 from ottla.config.broker_cluster_settings import CLUSTER
 from ottla.config.broker_group_settings import CONSUMER_GROUPS, GROUPS, SHARE_GROUPS, STREAMS_GROUPS
 from ottla.config.broker_metrics_settings import METRICS
+from ottla.config.broker_quorum_settings import QUORUM
 from ottla.config.broker_sasl_settings import DELEGATION_TOKENS, INITIAL_USERS, SASL
 from ottla.config.broker_tls_settings import TLS
 from ottla.config.broker_transaction_settings import TRANSACTIONS
@@ -458,6 +459,7 @@ BROKER_SETTINGS: Final[dict[str, Setting]] = {
         *_WHO,
         *CLUSTER,
         *ZOOKEEPER,
+        *QUORUM,
         *_LISTENERS,
         *TLS,
         *SASL,
