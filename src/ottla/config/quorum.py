@@ -26,7 +26,7 @@ class Quorum(NamedTuple):
     listener: str
     """The name of the controllers' listener that this node connects to: the first of `controller.listener.names`."""
     security_protocol: str
-    """Of that listener."""
+    """The security protocol of that listener."""
 
     @property
     def addresses(self) -> tuple[tuple[str, int], ...]:
