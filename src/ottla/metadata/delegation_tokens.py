@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ottla.clock import Clock
+from ottla.cluster.scram_credentials import ScramCredential
 from ottla.config.broker import BrokerConfig
 from ottla.errors import ApiError, ErrorCode
 from ottla.metadata.notifications import Notifications
@@ -27,7 +28,7 @@ from ottla.metadata.store.base import (
 )
 from ottla.metadata.store.layout import MalformedNode
 from ottla.security.delegation_tokens import DelegationToken, Lifetimes, password_of, secret_of
-from ottla.security.sasl import FEWEST_ITERATIONS, SCRAM_HASHES, ScramCredential, credential, salted
+from ottla.security.sasl import FEWEST_ITERATIONS, SCRAM_HASHES, credential, salted
 from ottla.tasks import Tasks
 
 log = logging.getLogger(__name__)

@@ -12,11 +12,12 @@ from typing import Final, NamedTuple
 
 from ottla.cluster.commands import SetConfigs
 from ottla.cluster.image import ResourceType, empty_image
+from ottla.cluster.scram_credentials import credential_text
 from ottla.config.broker import BrokerConfig
 from ottla.errors import InvalidConfig
 from ottla.metadata.store import layout
 from ottla.metadata.store.base import MetadataStore, StoreConflict
-from ottla.security.sasl import FEWEST_ITERATIONS, MOST_ITERATIONS, credential, credential_text, salted
+from ottla.security.sasl import FEWEST_ITERATIONS, MOST_ITERATIONS, credential, salted
 
 SETTING: Final = "initial.scram.users"
 _ENTRY: Final = re.compile(

@@ -14,14 +14,11 @@ Source: Kafka 3.9, `Sanitizer` and `ZkAdminManager`; Kafka 4.3, `ClientQuotaCont
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum, IntEnum
 from typing import Final, NamedTuple
-from urllib.parse import quote, unquote
 
+from ottla.cluster.entity_names import DEFAULT, name_of, node_of
 from ottla.cluster.image import ResourceType
 from ottla.errors import ErrorCode, InvalidRequest, OttlaError
 
-DEFAULT: Final = ""
-"""The name that stands for all that have no quota of their own."""
-DEFAULT_NODE: Final = "<default>"
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 TYPES: Final = (USER, CLIENT_ID, IP)
 PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
@@ -77,17 +74,6 @@ class Entity(NamedTuple):
         if self.client_id is None:
             return ResourceType.USER, self.user
         return ResourceType.USER_CLIENT, f"{node_of(self.user)}/clients/{node_of(self.client_id)}"
-
-
-def node_of(name: str) -> str:
-    """The last part of the path of a user or client id."""
-    node = quote(name, safe="").replace("~", "%7E") or DEFAULT_NODE
-    return node.replace(".", "%2E") if node in (".", "..") else node  # which mean something else in a path
-
-
-def name_of(node: str) -> str:
-    """The name behind the last part of a path."""
-    return DEFAULT if node == DEFAULT_NODE else unquote(node)
 
 
 def entity_of(resource_type: ResourceType, name: str) -> Entity | None:

@@ -16,8 +16,9 @@ that use a client id. A client without an id has none of those for client ids. S
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
+from ottla.cluster.entity_names import DEFAULT
 from ottla.cluster.image import ResourceType
-from ottla.quotas.entities import CLIENT_KEYS, CONNECTION_CREATION_RATE, DEFAULT, Entity, entity_of, values_of
+from ottla.quotas.entities import CLIENT_KEYS, CONNECTION_CREATION_RATE, Entity, entity_of, values_of
 
 RESOURCES: Final = frozenset((ResourceType.USER, ResourceType.CLIENT, ResourceType.USER_CLIENT, ResourceType.IP))
 Configs = Mapping[tuple[ResourceType, str], Mapping[str, str]]

@@ -12,11 +12,9 @@ from binascii import Error as Base64Error
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, Protocol
 
-from ottla.errors import InvalidConfig
+from ottla.cluster.scram_credentials import ScramCredential
 
 SCRAM_HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-SCRAM_CODES: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
-"""The numbers of the mechanisms in requests (KIP-554)."""
 FEWEST_ITERATIONS: Final = 4096
 MOST_ITERATIONS: Final = 16384
 """As in Kafka: a credential with more would make each login dear for the client."""
@@ -99,18 +97,6 @@ def is_one_of(passwords: Mapping[str, str]) -> Callable[[str, str], bool]:
     return is_right
 
 
-class ScramCredential(NamedTuple):
-    """What a broker stores of a user: enough to check a password, too little to log in with."""
-
-    salt: bytes
-    stored_key: bytes
-    server_key: bytes
-    iterations: int
-
-    def __repr__(self) -> str:
-        return f"ScramCredential(iterations={self.iterations})"
-
-
 def credential(mechanism: str, salted_password: bytes, salt: bytes, iterations: int) -> ScramCredential:
     """Made of a password that was salted: PBKDF2 of it, as AlterUserScramCredentials sends it."""
     algorithm = SCRAM_HASHES[mechanism]
@@ -122,24 +108,6 @@ def credential(mechanism: str, salted_password: bytes, salt: bytes, iterations: 
 def salted(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
     """PBKDF2 of a password: milliseconds for thousands of iterations, for any thread."""
     return hashlib.pbkdf2_hmac(SCRAM_HASHES[mechanism], password.encode(), salt, iterations)
-
-
-def credential_text(stored: ScramCredential) -> str:
-    """In the form in which Kafka keeps it in ZooKeeper (`ScramCredentialUtils`)."""
-    salt, stored_key, server_key = (b64encode(part).decode() for part in stored[:3])
-    return f"salt={salt},stored_key={stored_key},server_key={server_key},iterations={stored.iterations}"
-
-
-def parse_credential(text: str) -> ScramCredential:
-    """The reverse of `credential_text`. Raises `InvalidConfig`, which does not quote it."""
-    fields = dict(field.partition("=")[::2] for field in text.split(","))
-    try:
-        salt, stored_key, server_key = (
-            b64decode(fields[name], validate=True) for name in ("salt", "stored_key", "server_key")
-        )
-        return ScramCredential(salt, stored_key, server_key, int(fields["iterations"]))
-    except (KeyError, ValueError) as error:
-        raise InvalidConfig("a SCRAM credential has not the form salt=,stored_key=,server_key=,iterations=") from error
 
 
 class TokenLogin(NamedTuple):

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ottla.cluster.image import ResourceType
+from ottla.cluster.scram_credentials import ScramCredential, parse_credential
 from ottla.config.sasl import SaslSettings, sasl_settings
 from ottla.errors import ApiError, ErrorCode, InvalidConfig
 from ottla.protocol.api import ApiKey
@@ -21,12 +22,10 @@ from ottla.security.sasl import (
     BearerExchange,
     Exchange,
     PlainExchange,
-    ScramCredential,
     ScramExchange,
     TokenLogin,
     bearer_token,
     is_one_of,
-    parse_credential,
     scram_name,
 )
 

@@ -17,9 +17,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
+from ottla.cluster.entity_names import DEFAULT
 from ottla.config.broker_settings import BROKER_SETTINGS
 from ottla.errors import InvalidConfig
-from ottla.quotas.entities import DEFAULT
 from ottla.quotas.limits import Limits
 from ottla.quotas.rates import TokenBucket, Window
 from ottla.quotas.usage import Meters

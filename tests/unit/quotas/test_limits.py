@@ -4,8 +4,9 @@ from itertools import combinations
 
 import pytest
 
+from ottla.cluster.entity_names import DEFAULT
 from ottla.cluster.image import ResourceType
-from ottla.quotas.entities import DEFAULT, Entity
+from ottla.quotas.entities import Entity
 from ottla.quotas.limits import ClientLimits, Limit, concerns_quotas, read_limits
 from ottla.quotas.rates import TokenBucket, Window
 from ottla.quotas.usage import EXPIRED_AT_ONCE, LONGEST_NAME, Meters, key_of

@@ -6,19 +6,17 @@ from hypothesis import strategies as st
 
 from ottla.client.errors import AuthenticationFailed
 from ottla.client.sansio.sasl import Mechanism, Plain, Scram
+from ottla.cluster.scram_credentials import ScramCredential, credential_text, parse_credential
 from ottla.errors import InvalidConfig
 from ottla.security.sasl import (
     SCRAM_HASHES,
     AuthenticationRefused,
     Exchange,
     PlainExchange,
-    ScramCredential,
     ScramExchange,
     TokenLogin,
     credential,
-    credential_text,
     is_one_of,
-    parse_credential,
     salted,
 )
 

@@ -41,6 +41,7 @@ from ottla.cluster.commands import (
     SetPartitions,
     with_partitions,
 )
+from ottla.cluster.entity_names import DEFAULT_NODE, node_of
 from ottla.cluster.image import (
     CLUSTER_DEFAULT,
     INITIAL_FEATURES,
@@ -55,7 +56,6 @@ from ottla.cluster.image import (
 from ottla.errors import OttlaError
 from ottla.ids import BrokerId, LeaderEpoch, PartitionId, ProducerId, TopicId, TopicName
 from ottla.metadata.store.base import Create, Delete, Node, Operation, Update
-from ottla.quotas.entities import DEFAULT_NODE, node_of
 
 CLUSTER_ID_PATH: Final = "/cluster/id"
 BROKERS_PATH: Final = "/brokers/ids"

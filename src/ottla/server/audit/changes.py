@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import IntEnum
 from typing import Any, Final
 
+from ottla.cluster.scram_credentials import SCRAM_CODES
 from ottla.config.topic_settings import TOPIC_SETTINGS
 from ottla.errors import ErrorCode
 from ottla.metadata.view import MetadataView
 from ottla.protocol.api import ApiKey
 from ottla.security.acls import AccessRule, AclBinding, PatternType, PermissionType, ResourcePattern
 from ottla.security.authorization import Operation, ResourceType
-from ottla.security.sasl import SCRAM_CODES
 from ottla.server.audit.audit_log import Change
 
 OfAnswer = Callable[[Any], Iterator[Change]]

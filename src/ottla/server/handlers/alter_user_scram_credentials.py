@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ottla.cluster.configs import ConfigChange, ConfigEdit, ConfigOperation
 from ottla.cluster.image import ResourceType
+from ottla.cluster.scram_credentials import SCRAM_CODES, credential_text
 from ottla.errors import ApiError, ErrorCode, OttlaError
 from ottla.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -14,7 +15,7 @@ from ottla.protocol.messages.alter_user_scram_credentials import (
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
-from ottla.security.sasl import FEWEST_ITERATIONS, MOST_ITERATIONS, SCRAM_CODES, credential, credential_text
+from ottla.security.sasl import FEWEST_ITERATIONS, MOST_ITERATIONS, credential
 from ottla.server.context import RequestContext
 
 if TYPE_CHECKING:

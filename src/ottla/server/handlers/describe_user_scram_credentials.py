@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ottla.cluster.image import ResourceType
+from ottla.cluster.scram_credentials import SCRAM_CODES, parse_credential
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.describe_user_scram_credentials import (
     CredentialInfo,
@@ -12,7 +13,6 @@ from ottla.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
-from ottla.security.sasl import SCRAM_CODES, parse_credential
 from ottla.server.context import RequestContext
 
 if TYPE_CHECKING:
