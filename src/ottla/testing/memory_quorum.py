@@ -15,6 +15,7 @@ from ottla.metadata.quorum.node import (
     Listener,
     NotQuorumLeader,
     OffsetAndEpoch,
+    SnapshotRecords,
 )
 
 
@@ -43,8 +44,8 @@ class MemoryQuorum:
         """See `QuorumNode`."""
         return self._next_offset
 
-    def register(self, listener: Listener) -> None:
-        """See `QuorumNode`."""
+    def register(self, listener: Listener, snapshot_records: SnapshotRecords | None = None) -> None:
+        """See `QuorumNode`; a snapshot is only written when `write_snapshot` is called."""
         self._listeners.append(listener)
         if self.snapshot is not None:
             listener.handle_snapshot(*self.snapshot)

@@ -10,17 +10,27 @@ The implementations are `ottla.metadata.quorum.raft_node.RaftNode` and, for test
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from ottla.errors import ErrorCode, OttlaError
+from ottla.quorum.replicas import OffsetAndEpoch
 
+__all__ = [
+    "CommittedBatch",
+    "LeaderAndEpoch",
+    "Listener",
+    "NotQuorumLeader",
+    "OffsetAndEpoch",
+    "QuorumNode",
+    "SnapshotRecords",
+]
 
-class OffsetAndEpoch(NamedTuple):
-    """A position in the metadata log: the offset of the first record after it, and the epoch of the last before it."""
+SnapshotRecords = Callable[[], Iterable[bytes] | None]
+"""Framed records of a listener's whole state, as of what it received last; None in the middle of a transaction.
 
-    offset: int
-    epoch: int
+Later commits must not change what the iterable yields: it is read piece by piece while they arrive.
+"""
 
 
 class LeaderAndEpoch(NamedTuple):
@@ -89,8 +99,12 @@ class QuorumNode(Protocol):
         """The offset of the first record of the next `append`, while this node leads."""
         ...
 
-    def register(self, listener: Listener) -> None:
-        """Delivers the newest snapshot, what is committed after it, the leader, and everything that follows."""
+    def register(self, listener: Listener, snapshot_records: SnapshotRecords | None = None) -> None:
+        """Delivers the newest snapshot, what is committed after it, the leader, and everything that follows.
+
+        With `snapshot_records` the node writes a snapshot of the listener's state whenever one is due
+        (`metadata.log.max.record.bytes.between.snapshots`, `metadata.log.max.snapshot.interval.ms`).
+        """
         ...
 
     def leader_endpoint(self) -> tuple[str, int] | None:
