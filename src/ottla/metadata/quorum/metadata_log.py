@@ -72,8 +72,8 @@ class MetadataLogConfig:
 class MetadataLog:
     """The log and its snapshots: the `LogView` of the quorum's state machine, and how its effects are carried out.
 
-    Used on the loop's thread, except by the methods that name another. `lock` is held by each user of the log, so that nobody
-    else touches it while a thread changes its files.
+    Used on the loop's thread, except by the methods that name another. `lock` is held by each user of the log, so that
+    nobody else touches it while a thread changes its files.
     """
 
     def __init__(
