@@ -1,7 +1,5 @@
 """What is under test, as a run sees it: started, struck, healed and asked for its complaints."""
 
-import os
-import signal
 import time
 from collections.abc import Iterator, Sequence
 from enum import Enum
@@ -11,6 +9,7 @@ from typing import Final, Protocol
 from tests.chaos.checker import Anomaly
 from tests.chaos.plan import Fault, Strike, strikes
 from tests.support.broker_process import BrokerFailedError, BrokerProcess
+from tests.support.freezing import freeze, thaw
 
 TRACEBACK: Final = "Traceback (most recent call last)"
 
@@ -95,11 +94,11 @@ class OneBroker:
         elif strike.fault is Fault.RESTART_BROKER:
             broker.restart()
         elif strike.fault is Fault.PAUSE_BROKER:
-            os.kill(broker.pid, signal.SIGSTOP)
+            freeze(broker.pid)
             try:
                 time.sleep(strike.seconds)
             finally:
-                os.kill(broker.pid, signal.SIGCONT)
+                thaw(broker.pid)
         return broker.name
 
     def heal(self) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Final, TextIO
 
 from tests.chaos.history import Line, encode
 from tests.chaos.plan import Place, Task, first_task
+from tests.support.freezing import freeze
 from tests.support.java_sources import compiled, java_command
 
 _HERE: Final = Path(__file__).parent
@@ -96,8 +97,9 @@ class WorkerProcess:
         self._process.kill()
 
     def freeze(self) -> None:
-        """Send SIGSTOP; nothing waits for its answer any longer."""
-        self._signal(signal.SIGSTOP)
+        """SIGSTOP; nothing waits for its answer any longer."""
+        if self._process.poll() is None:
+            freeze(self._process.pid)
         self._answers.put(None)
 
     def thaw(self) -> None:

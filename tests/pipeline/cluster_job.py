@@ -1,8 +1,6 @@
 """A job for clusters: its tasks note down where they run, so that a test can kill one; its outputs show each row."""
 
 import json
-import os
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -10,6 +8,7 @@ from typing import Protocol
 import duckdb
 
 from tests.pipeline.topic import Topic
+from tests.support.freezing import freeze, thaw
 
 ROWS = 2_000
 JOB = """\
@@ -99,9 +98,9 @@ def kill_in_task(cluster: Cluster, tasks: Path) -> Path | None:
         pid = int(note.stem.rpartition(".")[2])
         if not cluster.holds(pid):
             continue
-        os.kill(pid, signal.SIGSTOP)  # it stays in its task until it is killed
+        freeze(pid)  # it stays in its task until it is killed
         if note.exists():
             cluster.kill_around(pid)
             return note
-        os.kill(pid, signal.SIGCONT)
+        thaw(pid)
     return None

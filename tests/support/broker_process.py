@@ -15,7 +15,7 @@ from typing import Self
 
 import psutil
 
-from tests.support.eventually import eventually
+from tests.support.freezing import freeze, thaw
 from tests.support.probe import free_port, knows_a_broker
 
 _TAIL_LINES = 30
@@ -193,16 +193,11 @@ class BrokerProcess(ABC):
 
     def pause(self) -> None:
         """Stop the process in its tracks (SIGSTOP): its connections stay, and nothing answers."""
-        os.kill(self.pid, signal.SIGSTOP)
-        eventually(self._is_stopped)  # its threads stop one after the other
-
-    def _is_stopped(self) -> bool:
-        tasks = Path(f"/proc/{self.pid}/task").iterdir()
-        return all((task / "stat").read_text().rpartition(")")[2].split()[0] == "T" for task in tasks)
+        freeze(self.pid)
 
     def resume(self) -> None:
         """Let a paused process go on."""
-        os.kill(self.pid, signal.SIGCONT)
+        thaw(self.pid)
 
     def restart(self, *, kill: bool = False) -> None:
         """Stop (or kill) the broker and start it again on the same directory and port."""

@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.compat.factories import NewNameFactory, NewTopicFactory
 from tests.support.broker_process import BrokerProcess
 from tests.support.eventually import eventually
+from tests.support.freezing import freeze, thaw
 from tests.support.genuine import TOOL_JVM_OPTIONS, cache_of, maven_libs
 from tests.support.java_sources import compiled, java_command
 
@@ -71,10 +72,10 @@ class Instance:
 
         def caught_in_one() -> bool:
             assert self._process is not None
-            self._process.send_signal(signal.SIGSTOP)
+            freeze(self._process.pid)
             if end_of_sink(self._task, "read_uncommitted") > end_of_sink(self._task, "read_committed"):
                 return True
-            self._process.send_signal(signal.SIGCONT)
+            thaw(self._process.pid)
             return False
 
         eventually(caught_in_one, timeout_s=120)

@@ -9,6 +9,8 @@ from typing import TypeVar
 
 import psutil
 
+from tests.support.freezing import freeze
+
 T = TypeVar("T")
 
 _EXECUTOR = "CoarseGrainedExecutorBackend"
@@ -61,7 +63,7 @@ def kill(process: psutil.Process) -> bool:
 
 
 def pause(process: psutil.Process) -> bool:
-    return _send(process, signal.SIGSTOP)
+    return _send(process, signal.SIGSTOP) and freeze(process.pid)
 
 
 def wake(process: psutil.Process) -> bool:
