@@ -37,7 +37,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """End the clients that a test has left, while there are brokers."""
-    client_ends.end_unused(everywhere=nextitem is None or nextitem.path != item.path)
+    is_last = nextitem is None or nextitem.path != item.path
+    client_ends.end_unused(finished=item.module if is_last and isinstance(item, pytest.Function) else None)
 
 
 @pytest.hookimpl(optionalhook=True)
