@@ -8,8 +8,7 @@ import gc
 import ssl
 import subprocess
 import time
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.abc import AbstractTokenProvider as AioTokenProvider
 from confluent_kafka import Producer
 from kafka import KafkaProducer
+from kafka.net.compat import KafkaNetClient
 from kafka.net.sasl.oauth import AbstractTokenProvider
 from tests.support.certificates import Authority
 from tests.support.genuine import ToolFailedError
@@ -177,10 +177,19 @@ def by_kafka_python(place: Place, way: Way, *, good: bool) -> str:
     settings = pythons(place, way, good=good)
     if way.mechanism == "OAUTHBEARER":
         settings["sasl_oauth_token_provider"] = Token()
-    producer, problem = _made(KafkaProducer, **settings, max_block_ms=20_000 if good else 500, bootstrap_timeout_ms=500)
-    if producer is None:
-        _close_what_it_leaves()
-        return problem
+    networks: list[KafkaNetClient] = []
+
+    def network(**given: Any) -> KafkaNetClient:
+        networks.append(KafkaNetClient(**given))
+        return networks[-1]
+
+    settings |= {"kafka_client": network, "max_block_ms": 20_000 if good else 500, "bootstrap_timeout_ms": 500}
+    try:
+        producer = KafkaProducer(**settings)
+    except Exception as refused:
+        for each in networks:  # a producer that did not come to be leaves the sockets that wake its loop
+            each.close()
+        return repr(refused)
     try:
         producer.send(TOPIC, b"x").get(20)
     except Exception as refused:
@@ -188,21 +197,6 @@ def by_kafka_python(place: Place, way: Way, *, good: bool) -> str:
     finally:
         producer.close(1)
     return ""
-
-
-def _made(kind: Callable[..., Any], **settings: Any) -> tuple[Any, str]:
-    """A client, or None and why there is none."""
-    try:
-        return kind(**settings), ""
-    except Exception as refused:
-        return None, repr(refused)
-
-
-def _close_what_it_leaves() -> None:
-    """Collect a client of kafka-python that did not come to be: it leaves its two sockets open."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
 
 
 def by_aiokafka(place: Place, way: Way, *, good: bool) -> str:
