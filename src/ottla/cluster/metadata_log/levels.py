@@ -45,7 +45,7 @@ CONTROLLER_REGISTRATIONS_SINCE: Final = 15
 DIRECTORIES_SINCE: Final = 17
 ELIGIBLE_SINCE: Final = 23
 CORDONED_SINCE: Final = 30
-_MIGRATION_SINCE: Final = 8
+MIGRATION_SINCE: Final = 8
 _ISR_SHRINK_BUMPS_UNTIL: Final = 12
 _CHANGED_RECORDS: Final = (7, 8, 11, 12, 13, 14, 15, 17, 23, 30)
 """The levels whose records one level less cannot express."""
@@ -86,20 +86,14 @@ class RecordVersions(NamedTuple):
     """Which version of each type of record that has several a level of `metadata.version` takes."""
 
     register_broker: int
-    registration_change: int
     partition: int
     """That of Partition and PartitionChange."""
 
 
 def record_versions(level: int) -> RecordVersions:
     """Those that genuine Kafka writes at a level of `metadata.version`."""
-    if level >= CORDONED_SINCE:
-        broker, change = 4, 3
-    elif level >= DIRECTORIES_SINCE:
-        broker, change = 3, 2
-    else:
-        broker, change = (2 if level >= _MIGRATION_SINCE else 1), 1
-    return RecordVersions(broker, change, 2 if level >= ELIGIBLE_SINCE else 1 if level >= DIRECTORIES_SINCE else 0)
+    broker = sum(level >= since for since in (LOWEST, MIGRATION_SINCE, DIRECTORIES_SINCE, CORDONED_SINCE))
+    return RecordVersions(broker, sum(level >= since for since in (DIRECTORIES_SINCE, ELIGIBLE_SINCE)))
 
 
 def shrinking_bumps_leader_epoch(level: int) -> bool:

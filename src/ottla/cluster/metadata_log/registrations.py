@@ -6,20 +6,26 @@ Source: KIP-631, KIP-858 (directories), KIP-919 (controllers); Kafka 4.3, `Broke
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from struct import Struct
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.cluster.image import BrokerImage
+from ottla.cluster.metadata_log.levels import CORDONED_SINCE, DIRECTORIES_SINCE, MIGRATION_SINCE
 from ottla.cluster.metadata_log.partitions import LOST, MIGRATING, UNASSIGNED
 from ottla.errors import CorruptMessage
 from ottla.ids import BrokerId
-from ottla.protocol.metadata_records import Endpoint, FeatureRange, RegisterBrokerRecord, RegisterControllerRecord
+from ottla.protocol.metadata_records import (
+    BrokerRegistrationChangeRecord,
+    Endpoint,
+    FeatureRange,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+)
 
-if TYPE_CHECKING:
-    from ottla.protocol.metadata_records import BrokerRegistrationChangeRecord
-
+_HALVES: Final = Struct(">qq")
 SECURITY_PROTOCOLS: Final[Mapping[int, str]] = MappingProxyType(
     {0: "PLAINTEXT", 1: "SSL", 2: "SASL_PLAINTEXT", 3: "SASL_SSL"}
 )
@@ -62,6 +68,12 @@ class BrokerRegistration(NamedTuple):
             return True
         return directory != LOST and (not self.directories or directory in self.directories)
 
+    def place_of_new_replicas(self) -> UUID:
+        """The directory that a new replica is recorded in until the broker reports another one."""
+        if not self.directories:
+            return MIGRATING
+        return self.directories[0] if len(self.directories) == 1 else UNASSIGNED
+
     def image(self) -> BrokerImage:
         """The broker in the image, which has those that are not fenced."""
         return BrokerImage(
@@ -99,7 +111,7 @@ def registered_broker(record: RegisterBrokerRecord) -> BrokerRegistration:
         record.rack,
         record.fenced,
         record.in_controlled_shutdown,
-        tuple(sorted(record.log_dirs)),
+        _sorted(record.log_dirs),
         None if record.cordoned_log_dirs is None else tuple(record.cordoned_log_dirs),
         record.is_migrating_zk_broker,
     )
@@ -121,8 +133,53 @@ def changed_broker(before: BrokerRegistration, record: BrokerRegistrationChangeR
     return before._replace(
         fenced=_flag(before.fenced, record.fenced),
         in_controlled_shutdown=_flag(before.in_controlled_shutdown, record.in_controlled_shutdown),
-        directories=tuple(sorted(record.log_dirs)) or before.directories,
+        directories=_sorted(record.log_dirs) or before.directories,
         cordoned=before.cordoned if record.cordoned_log_dirs is None else tuple(record.cordoned_log_dirs),
+    )
+
+
+def broker_record(broker: BrokerRegistration, level: int) -> RegisterBrokerRecord:
+    """The record of a registration at a level of `metadata.version`, without what that cannot express."""
+    return RegisterBrokerRecord(
+        broker_id=broker.broker_id,
+        is_migrating_zk_broker=broker.is_from_zookeeper and level >= MIGRATION_SINCE,
+        incarnation_id=broker.incarnation_id,
+        broker_epoch=broker.epoch,
+        end_points=_end_points(broker.listeners),
+        features=_ranges(broker.features),
+        rack=broker.rack,
+        fenced=broker.fenced,
+        in_controlled_shutdown=broker.in_controlled_shutdown,
+        log_dirs=[*broker.directories] if level >= DIRECTORIES_SINCE else [],
+        cordoned_log_dirs=None if broker.cordoned is None or level < CORDONED_SINCE else [*broker.cordoned],
+    )
+
+
+def change_record(before: BrokerRegistration, after: BrokerRegistration) -> BrokerRegistrationChangeRecord | None:
+    """The record by which a registration changes; None if none has to be written.
+
+    Only flags and directories can change: all else is of a new registration.
+    """
+    record = BrokerRegistrationChangeRecord(broker_id=before.broker_id, broker_epoch=before.epoch)
+    if after.fenced != before.fenced:
+        record.fenced = 1 if after.fenced else -1
+    if after.in_controlled_shutdown != before.in_controlled_shutdown:
+        record.in_controlled_shutdown = 1 if after.in_controlled_shutdown else -1
+    if after.directories != before.directories:
+        record.log_dirs = [*after.directories]
+    if after.cordoned != before.cordoned and after.cordoned is not None:
+        record.cordoned_log_dirs = [*after.cordoned]
+    return None if changed_broker(before, record) == before else record
+
+
+def controller_record(controller: ControllerRegistration) -> RegisterControllerRecord:
+    """The record of a controller's registration."""
+    return RegisterControllerRecord(
+        controller_id=controller.controller_id,
+        incarnation_id=controller.incarnation_id,
+        zk_migration_ready=controller.is_ready_for_migration,
+        end_points=_end_points(controller.listeners),
+        features=_ranges(controller.features),
     )
 
 
@@ -144,3 +201,22 @@ def _listeners(found: Sequence[Endpoint]) -> tuple[ListenerAddress, ...]:
 
 def _features(found: Sequence[FeatureRange]) -> Mapping[str, tuple[int, int]]:
     return {each.name: (each.min_supported_version, each.max_supported_version) for each in found}
+
+
+def _end_points(listeners: Sequence[ListenerAddress]) -> list[Endpoint]:
+    return [
+        Endpoint(name=each.name, host=each.host, port=each.port, security_protocol=each.security_protocol)
+        for each in listeners
+    ]
+
+
+def _ranges(features: Mapping[str, tuple[int, int]]) -> list[FeatureRange]:
+    return [
+        FeatureRange(name=name, min_supported_version=lowest, max_supported_version=highest)
+        for name, (lowest, highest) in features.items()
+    ]
+
+
+def _sorted(directories: Iterable[UUID]) -> tuple[UUID, ...]:
+    """In Kafka's order, in which the halves of an id are signed numbers."""
+    return tuple(sorted(directories, key=lambda directory: _HALVES.unpack(directory.bytes)))

@@ -37,7 +37,7 @@ _SETTINGS_TYPES: Final[Mapping[int, ResourceType]] = MappingProxyType(
         for kind in (ResourceType.TOPIC, ResourceType.BROKER, ResourceType.GROUP, ResourceType.CLIENT_METRICS)
     }
 )
-_MECHANISM_CODES: Final = {name: code for code, name in SCRAM_CODES.items()}
+MECHANISM_CODES: Final = {name: code for code, name in SCRAM_CODES.items()}
 _USER, _CLIENT, _IP = "user", "client-id", "ip"
 
 
@@ -46,13 +46,13 @@ class InexpressibleChange(OttlaError):
 
 
 def config_resource(record: ConfigRecord) -> Resource | None:
-    """The resource of a setting; None for a type whose settings Ottla does not know, as genuine Kafka ignores them."""
+    """The resource of a setting; None for a type whose settings Ottla does not know."""
     kind = _SETTINGS_TYPES.get(record.resource_type)
     return None if kind is None else (kind, record.resource_name)
 
 
-def quota_resource(entity: Sequence[QuotaEntity]) -> Resource:
-    """The resource whose settings the quotas of an entity are. Raises `CorruptMessage` for parts that do not fit."""
+def quota_resource(entity: Sequence[QuotaEntity]) -> Resource | None:
+    """The resource whose settings the quotas of an entity are; None for an entity that Ottla does not know."""
     parts = {part.entity_type: part.entity_name or "" for part in entity}
     match tuple(sorted(parts)):
         case ("user",):
@@ -63,8 +63,8 @@ def quota_resource(entity: Sequence[QuotaEntity]) -> Resource:
             return ResourceType.USER_CLIENT, f"{node_of(parts[_USER])}/clients/{node_of(parts[_CLIENT])}"
         case ("ip",):
             return ResourceType.IP, parts[_IP]
-        case types:
-            raise CorruptMessage(f"a quota is of the entity {', '.join(types) or '(none)'}, which has no quotas")
+        case _:
+            return None
 
 
 def quota_text(record: ClientQuotaRecord) -> str:
@@ -96,7 +96,7 @@ def setting_record(resource: Resource, key: str, value: str | None) -> Message:
     kind, name = resource
     if int(kind) in _SETTINGS_TYPES:
         return ConfigRecord(resource_type=int(kind), resource_name=name, name=key, value=value)
-    mechanism = _MECHANISM_CODES.get(key)
+    mechanism = MECHANISM_CODES.get(key)
     if mechanism is None:
         return _quota_record(resource, key, value)
     if kind is not ResourceType.USER:

@@ -74,6 +74,8 @@ class ClusterState:
         """Registered ones, fenced ones among them."""
         self.controllers: Final[dict[int, ControllerRegistration]] = {}
         self.configs: Final[dict[Resource, dict[str, str]]] = {}
+        self.foreign: Final[dict[tuple[object, ...], Message]] = {}
+        """The records of settings and quotas of kinds that Ottla does not have: kept for snapshots."""
         self.features: dict[str, int] = {}
         """Finalized levels above 0, `metadata.version` among them."""
         self.acls: Final[dict[AclPattern, dict[UUID, records.AccessControlEntryRecord]]] = {}
@@ -185,9 +187,21 @@ class ClusterState:
         resource = config_resource(record)
         if resource is not None:
             self._set(resource, record.name, record.value)
+        else:
+            self._keep((record.resource_type, record.resource_name, record.name), record, gone=record.value is None)
 
     def _quota(self, record: records.ClientQuotaRecord) -> None:
-        self._set(quota_resource(record.entity), record.key, None if record.remove else quota_text(record))
+        resource = quota_resource(record.entity)
+        if resource is not None:
+            self._set(resource, record.key, None if record.remove else quota_text(record))
+        else:
+            parts = sorted((part.entity_type, part.entity_name or "") for part in record.entity)
+            self._keep((*parts, record.key), record, gone=record.remove)
+
+    def _keep(self, what: tuple[object, ...], record: Message, *, gone: bool) -> None:
+        self.foreign.pop(what, None)
+        if not gone:
+            self.foreign[what] = record
 
     def _scram(self, record: records.UserScramCredentialRecord) -> None:
         self._set((ResourceType.USER, record.name), mechanism_of(record.mechanism), scram_text(record))

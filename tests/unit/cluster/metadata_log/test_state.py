@@ -1,9 +1,12 @@
 """Records of Kafka's metadata log add up to a state and an image of it."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from uuid import UUID
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.unit.cluster.metadata_log.framed import DISK, TOPIC, broker, change, framed, partition, state_of, topic
 
 from ottla.cluster.image import PartitionImage, ResourceType
@@ -220,6 +223,8 @@ def test_a_transaction_counts_when_it_ends() -> None:
 
 
 _UNCREATED = records.PartitionChangeRecord(partition_id=1, topic_id=TOPIC)
+_EVERYWHERE = records.QuotaEntity(entity_type="ip", entity_name=None)
+_ENDLESS = records.ClientQuotaRecord(entity=[_EVERYWHERE], key="x", value=float("inf"), remove=False)
 
 
 @pytest.mark.parametrize(
@@ -238,7 +243,7 @@ _UNCREATED = records.PartitionChangeRecord(partition_id=1, topic_id=TOPIC)
         ([broker(1), records.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=1)], "has registered in 11"),
         ([broker(1), records.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=11, fenced=2)], "the flag 2"),
         ([records.RemoveAccessControlEntryRecord(id=TOPIC)], "there is none"),
-        ([records.ClientQuotaRecord(entity=[], key="x", value=1.0, remove=False)], r"\(none\)"),
+        ([_ENDLESS], "the quota x is inf"),
     ],
 )
 def test_records_that_do_not_fit_are_refused(found: Sequence[Message], problem: str) -> None:
@@ -267,3 +272,11 @@ def test_records_of_newer_versions_and_damaged_ones_are_told_apart() -> None:
 def test_an_unknown_metadata_version_is_refused(level: int, advice: str) -> None:
     with pytest.raises(UnknownMetadataVersion, match=advice):
         state_of([records.FeatureLevelRecord(name="metadata.version", feature_level=level)])
+
+
+@settings(max_examples=200)
+@given(st.integers(0, 30), st.integers(0, 5), st.binary(max_size=60))
+def test_bytes_that_are_no_record_are_corrupt(kind: int, version: int, rest: bytes) -> None:
+    state = state_of([topic(), partition(0, 1, 2), broker(1)])
+    with suppress(CorruptMessage):
+        state.replay(bytes((1, kind, version)) + rest)
