@@ -105,6 +105,29 @@ def plan_configs(
     return SetConfigs(change.resource_type, change.name, after)
 
 
+def plan_configs_of_others(image: MetadataImage, change: ConfigChange) -> SetConfigs:
+    """Decide on the settings of any broker, or of all, as a controller that is no broker: it knows none of their files.
+
+    The broker that has them checks the values, before it forwards the request. Raises `InvalidRequest`,
+    `InvalidConfig`.
+    """
+    check_no_duplicates(change.edits)
+    check_values_given(change.edits)
+    if change.name != CLUSTER_DEFAULT and not (change.name.isascii() and change.name.isdecimal()):
+        raise InvalidRequest(f"Node id must be an integer, but it is: {change.name}")
+    before = {} if change.replace else dict(image.config(change.resource_type, change.name))
+    known = known_broker_settings()
+    after = _edited(before, change.edits, {name: setting.kind for name, setting in known.items()}, None)
+    same = [key for key, text in after.items() if before.get(key) == text]
+    guarding = sorted((AUTHORIZER_SETTINGS & after.keys()) - set(same) - {AUTHORIZER})
+    if guarding:  # or the right to change settings would be the right to do everything
+        raise InvalidRequest(f"{guarding[0]} is read when the broker starts: change it in server.properties")
+    problem = problem_with_names(after, known, cluster_default=change.name == CLUSTER_DEFAULT, unchanged=same)
+    if problem is not None:
+        raise InvalidRequest(problem)
+    return SetConfigs(change.resource_type, change.name, after)
+
+
 def check_no_duplicates(edits: Sequence[ConfigEdit]) -> None:
     """Raise `InvalidRequest` if a setting is there twice."""
     names = [edit.name for edit in edits]

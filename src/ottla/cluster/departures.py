@@ -98,6 +98,29 @@ def forget_eligible(image: MetadataImage, min_in_sync: MinInSync) -> list[SetPar
     return changes
 
 
+def without_unclean(image: MetadataImage, broker_id: BrokerId) -> list[SetPartitions]:
+    """Take a broker that was not stopped in order from the eligible replicas: it may have lost what it had not
+    synced (KIP-966)."""
+    changes: list[SetPartitions] = []
+    for topic in image.topics.values():
+        changed = tuple(
+            partition._replace(
+                departed=(
+                    *(replica for replica in partition.eligible if replica != broker_id),
+                    broker_id,
+                    *partition.departed[partition.eligible_count :],
+                ),
+                eligible_count=partition.eligible_count - 1,
+                partition_epoch=partition.partition_epoch + 1,
+            )
+            for partition in topic.partitions
+            if broker_id in partition.eligible
+        )
+        if changed:
+            changes.append(SetPartitions(topic.name, changed))
+    return changes
+
+
 def commits(partition: PartitionImage, min_in_sync: int) -> bool:
     """Are enough replicas in sync for its leader to commit anything?"""
     return len(partition.isr) >= min(min_in_sync, len(partition.replicas))

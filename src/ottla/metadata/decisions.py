@@ -218,13 +218,14 @@ class DecidingMetadata(MetadataView):
     ) -> list[OttlaError | None]:
         """Change settings of topics, groups and brokers, each at most once; answers in the order asked."""
 
-        def plan(image: MetadataImage, change: ConfigChange) -> SetConfigs:
-            return config_rules.plan_configs(image, self._config, change, static=self._static_config)
-
+        plan = self._plan_configs
         if self._policies.of_configs:
             return await self._alter_allowed(changes, plan, validate_only)
         answers = await self._change(changes, plan, validate_only=validate_only)
         return [answer if isinstance(answer, OttlaError) else None for answer in answers]
+
+    def _plan_configs(self, image: MetadataImage, change: ConfigChange) -> SetConfigs:
+        return config_rules.plan_configs(image, self._config, change, static=self._static_config)
 
     async def _alter_allowed(
         self,
@@ -261,12 +262,12 @@ class DecidingMetadata(MetadataView):
     async def update_features(self, updates: Sequence[FeatureUpdate], *, validate_only: bool = False) -> None:
         """Change feature levels, all or none. Raises `ApiError` INVALID_UPDATE_VERSION, `StoreUnavailable`."""
 
-        def plan(image: MetadataImage, updates: Sequence[FeatureUpdate]) -> SetFeatures:
-            return plan_features(image, updates, only_levels=self._keeper.only_levels)
-
-        (answer,) = await self._change([updates], plan, validate_only=validate_only)
+        (answer,) = await self._change([updates], self._plan_features, validate_only=validate_only)
         if isinstance(answer, OttlaError):
             raise answer
+
+    def _plan_features(self, image: MetadataImage, updates: Sequence[FeatureUpdate]) -> SetFeatures:
+        return plan_features(image, updates, only_levels=self._keeper.only_levels)
 
     # -- producer ids ------------------------------------------------------------------------------------------------
 
@@ -326,11 +327,8 @@ class DecidingMetadata(MetadataView):
         """Go on from what was read."""
         self._image_is_stale = False
         self.deletions_begun = found.deletions_begun
-        image = found.image
-        if self._keeper.is_shared and self._image.brokers:
-            # `see_brokers` reports live brokers, and `see_failures` their failed replicas.
-            image = image._replace(brokers=self._image.brokers, failed_replicas=self._image.failed_replicas)
-        self._show(image)
+        if found.image is not self._image:
+            self._show(found.image)
 
     async def _commit(self, commands: Sequence[Command]) -> None:
         """Make the changes durable, then visible; the caller holds `_changing`."""

@@ -21,6 +21,7 @@ from ottla.metadata.adoption import find_adoptable
 from ottla.metadata.config_changes import FoundSettings
 from ottla.metadata.decisions import DecidingMetadata, new_id
 from ottla.metadata.initial_users import add_initial_users
+from ottla.metadata.keeper import Found
 from ottla.metadata.policies import Policies
 from ottla.metadata.store import layout
 from ottla.metadata.store.base import Create, MetadataStore, Node, Operation
@@ -147,6 +148,13 @@ class MetadataService(DecidingMetadata):
             found, nodes = await self._tree.read_nodes()
             self._take(found)
             return nodes
+
+    def _take(self, found: Found) -> None:
+        image = found.image
+        if self._tree.is_shared and self._image.brokers:
+            # `see_brokers` reports live brokers, and `see_failures` their failed replicas.
+            image = image._replace(brokers=self._image.brokers, failed_replicas=self._image.failed_replicas)
+        super()._take(found._replace(image=image))
 
     async def read_anew(self) -> None:
         """Something has been changed by others. Raises `StoreUnavailable`, `MalformedNode`."""

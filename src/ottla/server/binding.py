@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from ottla.server.context import Services
+    from ottla.server.controller_services import ControllerServices
     from ottla.server.routing import Handler
 
 REQUEST: Final = "request"
@@ -30,7 +31,7 @@ def parts_of(module: ModuleType) -> list[str]:
     return names[: names.index(REQUEST)]
 
 
-def bind(module: ModuleType, services: "Services") -> "Handler":
+def bind(module: ModuleType, services: "Services | ControllerServices") -> "Handler":
     """The handler of a module, as a function of a request and its context. AttributeError for an unknown part."""
     parts: list[Any] = [
         module.Parts(**{field.name: getattr(services, field.name) for field in fields(module.Parts)})

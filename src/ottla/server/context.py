@@ -213,6 +213,11 @@ class RequestContext:
         "metered",
     )
 
+    is_forwarded = False
+    """Whether a broker has sent it for its client, in an Envelope."""
+    is_by_token = False
+    """Whether the client of a forwarded request has logged in with a delegation token."""
+
     def __init__(
         self,
         api_key: "ApiKey",

@@ -6,7 +6,8 @@ log line, as genuine Kafka does. Only ApiVersions is answered in any version.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from ottla.errors import ApiError, ErrorCode, OttlaError
@@ -29,6 +30,7 @@ from ottla.slices import SLICE_S
 if TYPE_CHECKING:
     from ottla.server.authentication import Authentication
     from ottla.server.client_quotas import Metered
+    from ottla.server.controller_services import ControllerServices
 
 log = logging.getLogger(__name__)
 
@@ -58,13 +60,22 @@ SMALL_ANSWERS: Final = frozenset(
 class Dispatcher:
     """Calls the handler of each frame. Coroutines become tasks, which `close` ends; the rest is answered in place."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(
+        self,
+        services: "Services | ControllerServices",
+        handlers: Handlers | None = None,
+        routes: Mapping[ApiKey, Route] | None = None,
+        claims: Mapping[ApiKey, Callable[[Any], Claim | None]] = CLAIMS,
+    ) -> None:
+        """Without `handlers` and `routes`, those of a broker. `claims`: what requests say of their senders that is to
+        be proved."""
         self._services = services
+        self._claims = claims
         self._gate = InterBrokerGate(services.config, services.registered_brokers, services.loop)
         self._tasks: dict[asyncio.Task[None], Coroutine[Any, Any, Message | Deferred[Any] | None] | None] = {}
-        served = ROUTES | OWN_ROUTES | (CLUSTER_ROUTES if services.cluster is not None else {})
+        served = routes or ROUTES | OWN_ROUTES | (CLUSTER_ROUTES if services.cluster is not None else {})
         self._routes: dict[int, Route] = {int(key): route for key, route in served.items()}
-        self._handlers = Handlers(services)
+        self._handlers = handlers or Handlers(services)
         self._slices = services.slices
         self._quotas = services.quotas
         self._metered: Metered | None = None
@@ -200,7 +211,7 @@ class Dispatcher:
         self, request: Message, context: RequestContext, connection: Connection, slot: ReplySlot, request_bytes: int
     ) -> bool:
         """Handle a request, at once or after the store was asked for its sender; returns as `_dispatch`."""
-        claimed = CLAIMS.get(context.api_key)
+        claimed = self._claims.get(context.api_key)
         claim = None if claimed is None else claimed(request)
         if claim is not None:
             context.from_broker = self._gate.admits(claim, context)
@@ -371,9 +382,8 @@ class Dispatcher:
             slot.fill(_encode(response, context.api_version, context.correlation_id))
 
     def _answer_unknown_api_versions(self, correlation_id: int, slot: ReplySlot) -> None:
-        from ottla.server.handlers.api_versions import supported
-
-        slot.fill(_encode(supported(ErrorCode.UNSUPPORTED_VERSION), 0, correlation_id))
+        handler = import_module(self._routes[ApiKey.API_VERSIONS].handler_module)
+        slot.fill(_encode(handler.supported(ErrorCode.UNSUPPORTED_VERSION), 0, correlation_id))
 
 
 def _encode(response: Message, version: int, correlation_id: int) -> list[Piece]:

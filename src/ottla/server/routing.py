@@ -8,7 +8,7 @@ A handler is `ottla.server.handlers.<api>.handle`, bound to the parts of the bro
 imported when its API is first asked for, so that a broker that only produces and fetches never loads the rest.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -20,8 +20,10 @@ from ottla.server.context import Deferred, RequestContext, Services
 
 if TYPE_CHECKING:
     from ottla.security.acls import StandardAuthorizer
+    from ottla.server.access.access import Guard
     from ottla.server.access.refusals import RefusalLog
     from ottla.server.audit.audit_log import AuditLog
+    from ottla.server.controller_services import ControllerServices
 
 Answer = Message | Awaitable[Message | Deferred[Any] | None] | Deferred[Any] | None
 """At once, from a coroutine, later through a `Deferred`, or never (acks=0)."""
@@ -62,10 +64,12 @@ class Route(NamedTuple):
     """All that apply are to be met; empty for what everybody may do."""
     quota: QuotaClass = QuotaClass.REQUEST
     """What the request counts against (`ottla.server.client_quotas`)."""
+    package: str = "ottla.server.handlers"
+    """Where its handler is."""
 
     @property
     def handler_module(self) -> str:
-        return f"ottla.server.handlers.{self.api_key.name.lower()}"
+        return f"{self.package}.{self.api_key.name.lower()}"
 
 
 ROUTES: Final[dict[ApiKey, Route]] = {
@@ -260,11 +264,26 @@ EXEMPT: Final = frozenset(
 """APIs that use nobody's quota: those of brokers, and those of clients that log in."""
 
 
-class Handlers:
-    """The handlers of one broker. Each is imported, and bound to the parts it uses, at the first request of its API."""
+def brokers_guards() -> "Mapping[ApiKey, Guard]":
+    """The guards of a broker's APIs."""
+    from ottla.server.access.guards import GUARDS
 
-    def __init__(self, services: Services) -> None:
+    return GUARDS
+
+
+class Handlers:
+    """The handlers of one node. Each is imported, and bound to the parts it uses, at the first request of its API."""
+
+    def __init__(
+        self,
+        services: "Services | ControllerServices",
+        routes: Mapping[ApiKey, Route] = ROUTES | CLUSTER_ROUTES | OWN_ROUTES,
+        guards: "Callable[[], Mapping[ApiKey, Guard]]" = brokers_guards,
+    ) -> None:
+        """`guards` are asked for where there is an authorizer."""
         self._services = services
+        self._routes = routes
+        self._guards = guards
         self._bound: dict[int, Handler] = {}
         self._refusals: RefusalLog | None = None
 
@@ -272,7 +291,7 @@ class Handlers:
         """The handler of a served API."""
         found = self._bound.get(api_key)
         if found is None:
-            route = ROUTES.get(api_key) or CLUSTER_ROUTES.get(api_key) or OWN_ROUTES[api_key]
+            route = self._routes[ApiKey(api_key)]
             found = bind(import_module(route.handler_module), self._services)
             if self._services.acls is not None:
                 found = self._guarded(route.api_key, found, self._services.acls.authorizer)
@@ -284,12 +303,11 @@ class Handlers:
     def _guarded(self, api_key: ApiKey, handler: Handler, authorizer: "StandardAuthorizer") -> Handler:
         """The handler behind the guard of its API; without a guard, nobody may use it."""
         from ottla.server.access.access import guarded  # big, and not needed where everybody may do everything
-        from ottla.server.access.guards import GUARDS
         from ottla.server.access.refusals import RefusalLog
 
         if self._refusals is None:
             self._refusals = RefusalLog(self._services.clock.monotonic, self._services.audit)
-        return guarded(handler, GUARDS[api_key], authorizer, self._services.metadata, self._refusals)
+        return guarded(handler, self._guards()[api_key], authorizer, self._services.metadata, self._refusals)
 
     def _audited(self, api_key: ApiKey, handler: Handler, audit: "AuditLog") -> Handler:
         """The handler, with a note of what it changes."""

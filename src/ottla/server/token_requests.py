@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
 def needed(tokens: "DelegationTokens | None", metadata: "MetadataView", context: RequestContext) -> "DelegationTokens":
     """The tokens, for a client that has proved its name by something else. Raises `ApiError`."""
-    is_plain = metadata.config.security_protocols.get(context.listener) is None
+    is_plain = not context.is_forwarded and metadata.config.security_protocols.get(context.listener) is None
     authentication = context.authentication
-    if is_plain or context.principal == ANONYMOUS or (authentication is not None and authentication.is_by_token):
+    is_by_token = context.is_by_token or (authentication is not None and authentication.is_by_token)
+    if is_plain or context.principal == ANONYMOUS or is_by_token:
         raise ApiError(
             ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED,
             "Delegation Token requests are not allowed on PLAINTEXT/1-way SSL channels and on delegation token "

@@ -1,0 +1,44 @@
+"""PURE. Which log directory of a broker holds a replica, as the broker reports it (AssignReplicasToDirs, KIP-858).
+
+A replica in a directory that its broker does not have online counts as failed. Source: Kafka 4.3,
+`ReplicationControlManager.handleAssignReplicasToDirs`.
+"""
+
+from collections.abc import Mapping
+from uuid import UUID
+
+from ottla.cluster.metadata_log.topics import TopicState
+from ottla.errors import ApiError, ErrorCode
+from ottla.protocol.metadata_records import PartitionChangeRecord
+
+Assigned = dict[tuple[UUID, int], tuple[UUID, ...]]
+"""The directories of partitions that earlier parts of a request have changed."""
+
+
+def plan_assignment(
+    topics: Mapping[UUID, TopicState],
+    broker_id: int,
+    topic_id: UUID,
+    partition: int,
+    directory: UUID,
+    assigned: Assigned,
+) -> PartitionChangeRecord | None:
+    """Note where a broker has its replica; None if that is known. `assigned` gets the change.
+
+    Raises `ApiError`: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER.
+    """
+    topic = topics.get(topic_id)
+    if topic is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id}")
+    state = topic.partitions.get(partition)
+    if state is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic.name} has no partition {partition}")
+    at = next((nth for nth, replica in enumerate(state.image.replicas) if replica == broker_id), None)
+    if at is None:
+        raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {broker_id} has no replica of {topic.name}-{partition}")
+    before = assigned.get((topic_id, partition), state.directories)
+    if before[at] == directory:
+        return None
+    after = (*before[:at], directory, *before[at + 1 :])
+    assigned[topic_id, partition] = after
+    return PartitionChangeRecord(partition_id=partition, topic_id=topic_id, directories=list(after))

@@ -1,0 +1,120 @@
+"""Decisions on the cluster's metadata by the active controller of a quorum; every other node refuses them.
+
+The image is that of the log: it changes with every committed batch, whoever has asked for it.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from ottla.cluster.commands import Command, SetConfigs, SetFeatures
+from ottla.cluster.configs import ConfigChange, plan_configs_of_others
+from ottla.cluster.departures import note_departures
+from ottla.cluster.elections import Outages
+from ottla.cluster.features import FeatureUpdate
+from ottla.cluster.image import MetadataImage, ResourceType
+from ottla.cluster.quorum_features import Node, plan_quorum_features
+from ottla.config.broker import BrokerConfig
+from ottla.errors import OttlaError
+from ottla.metadata.cluster_metadata import NotController
+from ottla.metadata.decisions import AskedT, CommandT, DecidingMetadata
+from ottla.metadata.policies import Policies
+from ottla.metadata.quorum_keeper import NO_TERM, QuorumKeeper
+from ottla.metadata.quorum_replay import QuorumReplay
+from ottla.metadata.store.base import MetadataStore
+from ottla.protocol.schema import Message
+from ottla.slices import Slices
+
+
+class QuorumDecisions(DecidingMetadata):
+    """The metadata of a controller's process. On the loop's thread."""
+
+    def __init__(
+        self,
+        keeper: QuorumKeeper,
+        replay: QuorumReplay,
+        config: BrokerConfig,
+        slices: Slices,
+        *,
+        outages: Callable[[], Outages],
+        policies: Policies | None = None,
+    ) -> None:
+        super().__init__(keeper, config, slices, outages=outages, policies=policies)
+        self._log = keeper
+        self._replay = replay
+        self._show(replay.image)
+        replay.subscribe(self._follow)
+
+    @property
+    def store(self) -> MetadataStore:
+        """There is none."""
+        raise RuntimeError("the metadata of a quorum is in no store")
+
+    async def advertise(self, endpoints: Mapping[str, tuple[str, int]]) -> None:
+        """A controller's addresses are registered when it starts."""
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this node decides."""
+        return self._log.epoch != NO_TERM
+
+    @property
+    def changing(self) -> asyncio.Lock:
+        """Held by whatever decides, from its decision to its commit."""
+        return self._changing
+
+    def _follow(self, old: MetadataImage, new: MetadataImage) -> None:
+        if new is not self._image:
+            self._show(new)
+
+    def check_active(self) -> None:
+        """Raise `NotController` unless this node decides."""
+        if not self.is_active:
+            leader = self._replay.leader.leader_id
+            known = "it is not known which one is" if leader is None else f"node {leader} is"
+            raise NotController(f"node {self.broker_id} is not the active controller; {known}")
+
+    async def commit_records(
+        self,
+        records: Sequence[Message],
+        commands: Sequence[Command] = (),
+        *,
+        outages: Outages | None = None,
+        notes_departures: bool = True,
+    ) -> None:
+        """Commit records, and commands with them, all or none; the caller holds `changing`. Raises `NotQuorumLeader`."""
+        offline = (outages or self._outages()).offline
+        noted = note_departures(self._image, commands, offline, self.min_in_sync) if notes_departures else commands
+
+        async def append() -> MetadataImage:
+            await self._log.append(records, noted)
+            return self._replay.image
+
+        await self._committed(append())
+
+    async def _change(
+        self,
+        asked: Sequence[AskedT],
+        plan: Callable[[MetadataImage, AskedT], CommandT],
+        *,
+        validate_only: bool = False,
+    ) -> list[CommandT | OttlaError]:
+        try:
+            self.check_active()
+        except NotController as refused:
+            return [refused for _ in asked]
+        return await super()._change(asked, plan, validate_only=validate_only)
+
+    def _plan_configs(self, image: MetadataImage, change: ConfigChange) -> SetConfigs:
+        if change.resource_type is ResourceType.BROKER:
+            return plan_configs_of_others(image, change)
+        return super()._plan_configs(image, change)
+
+    def _plan_features(self, image: MetadataImage, updates: Sequence[FeatureUpdate]) -> SetFeatures:
+        return plan_quorum_features(image, updates, self._nodes())
+
+    def _nodes(self) -> Iterator[Node]:
+        state = self._replay.state
+        for broker in state.brokers.values():
+            yield Node(f"broker {broker.broker_id}", broker.features)
+        for controller in state.controllers.values():
+            yield Node(f"controller {controller.controller_id}", controller.features)

@@ -1,0 +1,61 @@
+"""The parts of a running controller that handlers may use; each is bound to those that it names (`binding`)."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from ottla.clock import Clock
+    from ottla.config.broker import BrokerConfig
+    from ottla.metadata.acls import Acls
+    from ottla.metadata.delegation_tokens import DelegationTokens
+    from ottla.metadata.quorum.node import QuorumNode
+    from ottla.metadata.quorum_controller import QuorumController
+    from ottla.metadata.quorum_decisions import QuorumDecisions
+    from ottla.metadata.quorum_replay import QuorumReplay
+    from ottla.metadata.registered_brokers import RegisteredBrokers
+    from ottla.server.audit.audit_log import AuditLog
+    from ottla.server.client_quotas import ClientQuotas
+    from ottla.server.listeners import Listeners
+    from ottla.server.routing import Handlers
+    from ottla.server.telemetry import Telemetry
+    from ottla.slices import Slices
+
+
+class ControllerCluster:
+    """What handlers of brokers call the cluster, on a controller."""
+
+    def __init__(self, controller: "QuorumController") -> None:
+        self._controller = controller
+
+    def active_controller(self) -> "QuorumController":
+        """This node's controller. Raises `NotController` unless it is the active one."""
+        self._controller.decisions.check_active()
+        return self._controller
+
+
+@dataclass(slots=True)
+class ControllerServices:
+    """All parts of a controller. Where it has what a broker has, too, the names are those of `Services`."""
+
+    config: "BrokerConfig"
+    """With the controller's listeners in place of a broker's."""
+    clock: "Clock"
+    loop: "asyncio.AbstractEventLoop"
+    metadata: "QuorumDecisions"
+    controller: "QuorumController"
+    replay: "QuorumReplay"
+    quorum: "QuorumNode"
+    cluster: ControllerCluster
+    listeners: "Listeners"
+    telemetry: "Telemetry"
+    quotas: "ClientQuotas"
+    slices: "Slices"
+    handlers: "Handlers | None" = None
+    """For requests within an Envelope."""
+    acls: "Acls | None" = None
+    audit: "AuditLog | None" = None
+    tokens: "DelegationTokens | None" = None
+    registered_brokers: "RegisteredBrokers | None" = None
+    """None: who may speak as a broker is decided by the authorizer alone, as in Kafka."""
