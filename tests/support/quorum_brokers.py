@@ -37,7 +37,9 @@ class ControllerAlone:
         self.node = node or MemoryQuorum(NODE)
         self.failures: list[str] = []
         self.replay = QuorumReplay(CLUSTER_ID, failed=self.failures.append)
-        config, _ = load(None, {"node.id": str(NODE), **{key.replace("_", "."): text for key, text in settings.items()}})
+        config, _ = load(
+            None, {"node.id": str(NODE), **{key.replace("_", "."): text for key, text in settings.items()}}
+        )
         self.controller = QuorumController(self.node, self.replay, config, SimClock(loop))
 
     async def start(self) -> None:
@@ -61,7 +63,9 @@ def registration(broker_id: int, *, process: int = 1, **changes: Any) -> BrokerR
         "cluster_id": CLUSTER_ID,
         "incarnation_id": UUID(int=(broker_id << 90) | (process << 80)),
         "listeners": [Listener(name="PLAINTEXT", host="h", port=9000 + broker_id, security_protocol=0)],
-        "features": [Feature(name=name, min_supported_version=low, max_supported_version=high) for name, low, high in LEVELS],
+        "features": [
+            Feature(name=name, min_supported_version=low, max_supported_version=high) for name, low, high in LEVELS
+        ],
         "rack": None,
         "log_dirs": [UUID(int=(broker_id << 100) | 1 << 60)],
     }
@@ -137,7 +141,7 @@ def run(scenario: Callable[[ControllerAlone], Coroutine[Any, Any, None]], **sett
     loop = SimLoop(1)
 
     async def main() -> None:
-        alone = ControllerAlone(loop, **settings)
+        alone = ControllerAlone(loop, None, **settings)
         await alone.start()
         try:
             await scenario(alone)

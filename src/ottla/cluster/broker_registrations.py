@@ -76,9 +76,7 @@ def plan_registration(
     known = brokers.get(broker_id)
     is_same = known is not None and known.incarnation_id == request.incarnation_id
     if is_alive and not is_same:
-        raise ApiError(
-            ErrorCode.DUPLICATE_BROKER_REGISTRATION, "Another broker is registered with that broker id."
-        )
+        raise ApiError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, "Another broker is registered with that broker id.")
     if request.is_migrating_zk_broker:
         raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, "Controller does not support registering ZK brokers.")
     has_directories = features.get(METADATA_VERSION, FIRST_METADATA_VERSION) >= DIRECTORIES_SINCE
@@ -142,7 +140,7 @@ def stopping(broker: BrokerRegistration) -> BrokerRegistrationChangeRecord:
 def changed_directories(
     broker: BrokerRegistration, offline: Sequence[UUID], cordoned: Sequence[UUID] | None
 ) -> BrokerRegistrationChangeRecord | None:
-    """What a heartbeat says about log directories; None if it is known. Foreign directories are passed over."""
+    """The change of log directories that a heartbeat reports; None if it is known. Foreign directories are passed over."""
     gone = set(offline) & set(broker.directories)
     record = BrokerRegistrationChangeRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch)
     if gone:
@@ -154,9 +152,7 @@ def changed_directories(
     return record if record.log_dirs or record.cordoned_log_dirs is not None else None
 
 
-def _check_directories(
-    brokers: Mapping[int, BrokerRegistration], broker_id: int, directories: Sequence[UUID]
-) -> None:
+def _check_directories(brokers: Mapping[int, BrokerRegistration], broker_id: int, directories: Sequence[UUID]) -> None:
     problem = None
     if not directories:
         problem = "No directories specified in request"
@@ -236,9 +232,7 @@ def _supported(node: str, finalized: Mapping[str, int], features: Sequence[_Feat
 
 def _checked_text(what: str, text: str) -> str:
     if len(text) > LONGEST_TEXT:
-        raise ApiError(
-            ErrorCode.INVALID_REGISTRATION, f"{what} has {len(text)} characters; {LONGEST_TEXT} are allowed"
-        )
+        raise ApiError(ErrorCode.INVALID_REGISTRATION, f"{what} has {len(text)} characters; {LONGEST_TEXT} are allowed")
     return text
 
 

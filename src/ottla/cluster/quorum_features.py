@@ -28,9 +28,7 @@ class Node(NamedTuple):
     features: Mapping[str, tuple[int, int]]
 
 
-def plan_quorum_features(
-    image: MetadataImage, updates: Sequence[FeatureUpdate], nodes: Iterable[Node]
-) -> SetFeatures:
+def plan_quorum_features(image: MetadataImage, updates: Sequence[FeatureUpdate], nodes: Iterable[Node]) -> SetFeatures:
     """All the updates, or none: raises `ApiError` INVALID_UPDATE_VERSION."""
     levels = dict(image.features)
     known = list(nodes)
@@ -64,7 +62,9 @@ def _problem(update: FeatureUpdate, current: int, nodes: Sequence[Node]) -> str 
     for node in nodes:
         low, high = node.features.get(feature, (0, 0))
         if level and not low <= level <= high:
-            reach = f"only supports versions {low}-{high}" if feature in node.features else "does not support this feature"
+            reach = (
+                f"only supports versions {low}-{high}" if feature in node.features else "does not support this feature"
+            )
             return f"{node.name[0].upper()}{node.name[1:]} {reach}."
     if level < current:
         return _downgrade_problem(update, current)
@@ -75,7 +75,10 @@ def _problem(update: FeatureUpdate, current: int, nodes: Sequence[Node]) -> str 
 
 def _downgrade_problem(update: FeatureUpdate, current: int) -> str | None:
     if update.upgrade_type == UpgradeType.UPGRADE:
-        return "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe downgrade."
+        return (
+            "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe "
+            "downgrade."
+        )
     if update.feature != METADATA_VERSION or not loses_records(current, update.level):
         return None
     if update.upgrade_type == UpgradeType.SAFE_DOWNGRADE:

@@ -35,7 +35,9 @@ def plan_assignment(
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic.name} has no partition {partition}")
     at = next((nth for nth, replica in enumerate(state.image.replicas) if replica == broker_id), None)
     if at is None:
-        raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {broker_id} has no replica of {topic.name}-{partition}")
+        raise ApiError(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {broker_id} has no replica of {topic.name}-{partition}"
+        )
     before = assigned.get((topic_id, partition), state.directories)
     if before[at] == directory:
         return None

@@ -132,7 +132,9 @@ class QuorumController:
         self._end_term()
         if leader.leader_id == self._node.node_id:
             self._term = Tasks()
-            self._term.spawn(self._guarded(lambda: self._begin(leader.epoch), leader.epoch), "beginning of a controller's term")
+            self._term.spawn(
+                self._guarded(lambda: self._begin(leader.epoch), leader.epoch), "beginning of a controller's term"
+            )
 
     def _end_term(self) -> None:
         term, self._term = self._term, None
@@ -218,10 +220,12 @@ class QuorumController:
 
     async def _return_leadership(self) -> None:
         while True:
-            await asyncio.sleep(self._config.leader_imbalance_check_interval_seconds)
-            if self._config.auto_leader_rebalance_enable:
-                tolerated = self._config.leader_imbalance_per_broker_percentage
-                await self.decisions.decide(lambda image: return_to_preferred(image, self.outages, tolerated))
+            await asyncio.sleep(self.decisions.config.leader_imbalance_check_interval_seconds)
+            if self.decisions.config.auto_leader_rebalance_enable:
+                await self.decisions.decide(self._plan_return)
+
+    def _plan_return(self, image: MetadataImage) -> Sequence[Command]:
+        return return_to_preferred(image, self.outages, self.decisions.config.leader_imbalance_per_broker_percentage)
 
     async def _show_progress(self) -> None:
         """Append a record when nothing else is, so that followers and brokers see the log advance."""
@@ -372,9 +376,7 @@ class QuorumController:
             self.decisions.check_active()
             broker = self._replay.state.brokers.get(broker_id)
             if broker is None:
-                raise ApiError(
-                    ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {broker_id} is not currently registered"
-                )
+                raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {broker_id} is not currently registered")
             record = UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=broker.epoch)
             await self._commit_without(broker, [record])
             self._sessions.remove(BrokerId(broker_id))

@@ -1,6 +1,6 @@
 """Decisions on the cluster's metadata by the active controller of a quorum; every other node refuses them.
 
-The image is that of the log: it changes with every committed batch, whoever has asked for it.
+The image is that of the log: it changes with every committed batch.
 """
 
 import asyncio
@@ -81,7 +81,10 @@ class QuorumDecisions(DecidingMetadata):
         outages: Outages | None = None,
         notes_departures: bool = True,
     ) -> None:
-        """Commit records, and commands with them, all or none; the caller holds `changing`. Raises `NotQuorumLeader`."""
+        """Commit records, and commands with them, all or none; the caller holds `changing`.
+
+        Raises `NotQuorumLeader`: it is not known then what becomes of them.
+        """
         offline = (outages or self._outages()).offline
         noted = note_departures(self._image, commands, offline, self.min_in_sync) if notes_departures else commands
 

@@ -65,7 +65,8 @@ _OWN: Final = (
 )
 
 CONTROLLER_ROUTES: Final[dict[ApiKey, Route]] = {
-    route.api_key: route for route in sorted((*(ROUTES[key] for key in _SHARED), *_OWN), key=lambda route: route.api_key)
+    route.api_key: route
+    for route in sorted((*(ROUTES[key] for key in _SHARED), *_OWN), key=lambda route: route.api_key)
 }
 
 FORWARDABLE: Final = frozenset(

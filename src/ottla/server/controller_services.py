@@ -58,4 +58,4 @@ class ControllerServices:
     audit: "AuditLog | None" = None
     tokens: "DelegationTokens | None" = None
     registered_brokers: "RegisteredBrokers | None" = None
-    """None: who may speak as a broker is decided by the authorizer alone, as in Kafka."""
+    """None: the authorizer alone decides which clients are brokers, as in Kafka."""

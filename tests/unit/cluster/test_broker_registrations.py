@@ -46,7 +46,7 @@ def request(**changes: Any) -> BrokerRegistrationRequest:
 def plan(
     asked: BrokerRegistrationRequest, known: BrokerRegistration | None = None, *, is_alive: bool = False
 ) -> RegisterBrokerRecord:
-    brokers = {} if known is None else {known.broker_id: known}
+    brokers: dict[int, BrokerRegistration] = {} if known is None else {known.broker_id: known}
     return plan_registration(CLUSTER, brokers, FEATURES, asked, is_alive=is_alive, epoch=77)
 
 
@@ -112,7 +112,9 @@ class TestBrokers:
         assert refusal(lambda: plan(request(listeners=listeners))) is ErrorCode.INVALID_REGISTRATION
 
     def test_too_many_features_are_refused(self) -> None:
-        many = [Feature(name=str(n), min_supported_version=0, max_supported_version=1) for n in range(MOST_FEATURES + 1)]
+        many = [
+            Feature(name=str(n), min_supported_version=0, max_supported_version=1) for n in range(MOST_FEATURES + 1)
+        ]
         assert refusal(lambda: plan(request(features=many))) is ErrorCode.INVALID_REGISTRATION
 
     def test_a_feature_is_named_once(self) -> None:
@@ -192,4 +194,7 @@ class TestControllers:
         assert refusal(lambda: plan_controller(FEATURES, self.controller(highest=29))) is ErrorCode.UNSUPPORTED_VERSION
 
     def test_have_a_number(self) -> None:
-        assert refusal(lambda: plan_controller(FEATURES, self.controller(controller_id=-1))) is ErrorCode.INVALID_REGISTRATION
+        assert (
+            refusal(lambda: plan_controller(FEATURES, self.controller(controller_id=-1)))
+            is ErrorCode.INVALID_REGISTRATION
+        )

@@ -332,7 +332,10 @@ class TestReplicas:
                 broker_id=1,
                 broker_epoch=one.epoch,
                 directories=[
-                    DirectoryData(id=place, topics=[TopicData(topic_id=topic_id, partitions=[PartitionData(partition_index=number)])])
+                    DirectoryData(
+                        id=place,
+                        topics=[TopicData(topic_id=topic_id, partitions=[PartitionData(partition_index=number)])],
+                    )
                     for place, number in ((kept, 0), (failing, 1), (kept, 7))
                 ],
             )
@@ -362,7 +365,9 @@ class TestReplicas:
             at = TopicPartition(T, PartitionId(0))
             assert await alone.controller.reassign([(at, [3, 2])]) == [None]
             assert set(part(alone).replicas) == {1, 2, 3}
-            assert await alone.controller.change_in_sync(ONE, one.epoch, [shrink(alone, one, ONE, TWO, THREE)]) == [None]
+            assert await alone.controller.change_in_sync(ONE, one.epoch, [shrink(alone, one, ONE, TWO, THREE)]) == [
+                None
+            ]
             await alone.until(lambda: part(alone).replicas == (3, 2))
             assert part(alone).leader in (2, 3)
             assert three.answers

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 NOBODY = -1
 
 
-def handle(
-    replay: "QuorumReplay", request: DescribeClusterRequest, context: RequestContext
-) -> DescribeClusterResponse:
+def handle(replay: "QuorumReplay", request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
     """Registered controllers; the one that is named as controller leads the quorum."""
     if request.endpoint_type != CONTROLLERS:
         code, message = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {request.endpoint_type}"

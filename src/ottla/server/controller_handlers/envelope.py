@@ -65,9 +65,7 @@ class ForwardedContext(RequestContext):
     is_forwarded = True
 
     def __init__(self, header: RequestHeader, client: ForwardedClient, *, is_by_token: bool) -> None:
-        super().__init__(
-            ApiKey(header.api_key), header.api_version, header.correlation_id, header.client_id, client
-        )
+        super().__init__(ApiKey(header.api_key), header.api_version, header.correlation_id, header.client_id, client)
         self.is_by_token = is_by_token
 
 
@@ -100,7 +98,9 @@ async def _forwarded(
     try:
         header, body = decode_request_header(data)
     except ProtocolError as error:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"the header of a forwarded request does not parse: {error}") from error
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"the header of a forwarded request does not parse: {error}"
+        ) from error
     if header.api_key not in FORWARDABLE:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"API {header.api_key} is not forwardable")
     route = CONTROLLER_ROUTES[ApiKey(header.api_key)]
@@ -124,11 +124,12 @@ async def _forwarded(
         if throttle_ms and hasattr(answer, "throttle_time_ms"):
             answer.throttle_time_ms = throttle_ms
     pieces = await slices.run(encode_response_steps(answer, header.api_version, header.correlation_id))
-    return EnvelopeResponse(response_data=b"".join(pieces)[SIZE_BYTES:])
+    encoded = b"".join(pieces)  # type: ignore[arg-type]  # no file region is in what may be forwarded
+    return EnvelopeResponse(response_data=encoded[SIZE_BYTES:])
 
 
 async def _answer(handlers: "Handlers", request: Message, context: RequestContext) -> Message:
-    """The handler's answer, or the one that says why it failed, as on a connection of the client's own."""
+    """The handler's answer, or the one with the reason for its failure, as on a connection of the client's own."""
     try:
         answer: Any = handlers[context.api_key](request, context)
         if isinstance(answer, Coroutine):

@@ -1,15 +1,12 @@
 """Fetch (v4-v18) at a controller: the metadata log, for voters and observers of the quorum (KIP-595)."""
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
 from ottla.server.context import RequestContext
 
-if TYPE_CHECKING:
-    from ottla.metadata.quorum.raft_node import RaftNode
 
-
-async def handle(quorum: "RaftNode", request: FetchRequest, context: RequestContext) -> FetchResponse:
+async def handle(quorum: Any, request: FetchRequest, context: RequestContext) -> FetchResponse:
     """What the state machine of the quorum answers."""
     response: FetchResponse = await quorum.handle(request, context.api_version)
     return response

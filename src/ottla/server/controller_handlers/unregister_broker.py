@@ -18,4 +18,4 @@ async def handle(
         await controller.unregister_broker(request.broker_id)
     except OttlaError as refused:
         return UnregisterBrokerResponse(error_code=refused.code, error_message=str(refused))
-    return UnregisterBrokerResponse()
+    return UnregisterBrokerResponse(error_message=None)
