@@ -140,7 +140,10 @@ def stopping(broker: BrokerRegistration) -> BrokerRegistrationChangeRecord:
 def changed_directories(
     broker: BrokerRegistration, offline: Sequence[UUID], cordoned: Sequence[UUID] | None
 ) -> BrokerRegistrationChangeRecord | None:
-    """The change of log directories that a heartbeat reports; None if it is known. Foreign directories are passed over."""
+    """The change of log directories that a heartbeat reports; None if it is known.
+
+    Directories of other brokers are passed over.
+    """
     gone = set(offline) & set(broker.directories)
     record = BrokerRegistrationChangeRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch)
     if gone:
