@@ -9,7 +9,8 @@ An input is given only after all effects of the input before have been carried o
 | `Truncate` | what was truncated must not come back under what is appended over it |
 | `InstallSnapshot` | the log behind the snapshot is given up for it |
 
-Appended batches are synced in the host's own time; it reports that by `QuorumMachine.synced`.
+Appended batches are synced in the host's own time; it reports that by `QuorumMachine.synced`. A host that cannot carry
+out an effect on its files ends the machine: its state is ahead of them.
 """
 
 from __future__ import annotations
@@ -192,6 +193,13 @@ class VotersChanged:
     kraft_version: int
 
 
+@dataclass(frozen=True, slots=True)
+class Warn:
+    """Something an operator should know, to be logged; the same text may come again and again."""
+
+    text: str
+
+
 Effect: TypeAlias = (
     SaveElection
     | Send
@@ -207,4 +215,5 @@ Effect: TypeAlias = (
     | Advance
     | RoleChanged
     | VotersChanged
+    | Warn
 )

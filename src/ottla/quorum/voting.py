@@ -1,0 +1,153 @@
+"""PURE. Elections: granting votes, asking for them, counting them (KIP-595, KIP-996)."""
+
+from __future__ import annotations
+
+from ottla.errors import ErrorCode
+from ottla.protocol.messages import vote
+from ottla.quorum import checks, leading
+from ottla.quorum.effects import Reply, Token
+from ottla.quorum.links import Outbound
+from ottla.quorum.replicas import OffsetAndEpoch, ReplicaKey
+from ottla.quorum.requests import TOPIC, partition_of, vote_request
+from ottla.quorum.roles import Candidate, Follower, Prospective, Resigned, Unattached
+from ottla.quorum.state import QuorumState
+
+
+def handle_vote(state: QuorumState, token: Token, request: vote.VoteRequest, version: int) -> None:
+    """Answer a request for a vote or a pre-vote."""
+    if not checks.is_own_cluster(state, request.cluster_id):
+        _refuse(state, token, ErrorCode.INCONSISTENT_CLUSTER_ID)
+        return
+    asked: vote.PartitionData | None = partition_of(request.topics)
+    if asked is None:
+        _refuse(state, token, ErrorCode.INVALID_REQUEST)
+        return
+    error = _error_of(state, asked)
+    granted = False
+    if error is ErrorCode.NONE:
+        if asked.replica_epoch > state.epoch:
+            state.become_unattached(asked.replica_epoch)
+        if checks.is_for_own_replica(state, ReplicaKey(request.voter_id, asked.voter_directory_id)):
+            granted = _cast(state, asked)
+        else:
+            error = ErrorCode.INVALID_VOTER_KEY
+    state.emit(Reply(token, _response(state, version, error, granted)))
+
+
+def _error_of(state: QuorumState, asked: vote.PartitionData) -> ErrorCode:
+    ahead = asked.last_offset_epoch - asked.replica_epoch
+    if asked.last_offset < 0 or asked.last_offset_epoch < 0 or (ahead > 0 if asked.pre_vote else ahead >= 0):
+        return ErrorCode.INVALID_REQUEST
+    if not state.own.can_vote:
+        return ErrorCode.INVALID_REQUEST
+    return checks.voter_request_error(state, asked.replica_id, asked.replica_epoch)
+
+
+def _cast(state: QuorumState, asked: vote.PartitionData) -> bool:
+    candidate = ReplicaKey(asked.replica_id, asked.replica_directory_id)
+    complete = OffsetAndEpoch(asked.last_offset, asked.last_offset_epoch).is_as_complete_as(state.end)
+    granted = may_grant(state, candidate, complete=complete, pre_vote=asked.pre_vote)
+    if granted and not asked.pre_vote and state.voted is None:
+        state.vote_for(candidate)
+    return granted
+
+
+def may_grant(state: QuorumState, candidate: ReplicaKey, *, complete: bool, pre_vote: bool) -> bool:
+    """Whether `candidate`, whose log is as `complete` as this one or not, gets this replica's vote in this epoch."""
+    part = state.part
+    if pre_vote:
+        if isinstance(part, Follower):
+            return complete and not part.has_fetched
+        return complete and isinstance(part, Unattached | Prospective | Candidate | Resigned)
+    if not isinstance(part, Unattached | Prospective):
+        return False
+    if state.voted is not None:
+        voted = state.voted
+        return voted.node_id == candidate.node_id and (
+            not voted.directory_id.int or voted.directory_id == candidate.directory_id
+        )
+    return complete and state.leader_id is None
+
+
+def _refuse(state: QuorumState, token: Token, error: ErrorCode) -> None:
+    state.emit(Reply(token, vote.VoteResponse(error_code=error, topics=[])))
+
+
+def _response(state: QuorumState, version: int, error: ErrorCode, granted: bool) -> vote.VoteResponse:
+    return vote.VoteResponse(
+        topics=[
+            vote.ResponseTopicData(
+                topic_name=TOPIC,
+                partitions=[
+                    vote.ResponsePartitionData(
+                        partition_index=0,
+                        error_code=error,
+                        leader_id=-1 if state.leader_id is None else state.leader_id,
+                        leader_epoch=state.epoch,
+                        vote_granted=granted,
+                    )
+                ],
+            )
+        ],
+        node_endpoints=[
+            vote.NodeEndpoint(node_id=node_id, host=host, port=port)
+            for node_id, host, port in leading.leader_endpoints(state, version >= 1)
+        ],
+    )
+
+
+def poll_nominee(state: QuorumState, nominee: Prospective | Candidate) -> None:
+    """Ask the voters that have not answered; go on when the election is decided or its time is over."""
+    if isinstance(nominee, Prospective) and (nominee.tally.is_won and not state.is_shutting_down):
+        state.become_candidate()
+    elif isinstance(nominee, Candidate) and nominee.tally.is_won:
+        if state.is_synced:
+            leading.become_leader(state, nominee)
+    elif isinstance(nominee, Prospective) and (nominee.tally.is_lost or state.now_ms >= nominee.deadline):
+        _give_up(state, nominee)
+    elif state.now_ms >= nominee.deadline and not state.is_shutting_down:
+        state.become_prospective()
+    else:
+        state.wake(nominee.deadline)
+        _ask(state, nominee)
+
+
+def _ask(state: QuorumState, nominee: Prospective | Candidate) -> None:
+    """Send the requests, once the log is synced: a vote must not rest on records that a power cut takes back."""
+    if not state.is_synced or nominee.tally.is_lost:
+        return
+    for key in nominee.tally.missing:
+        address = checks.known_address(state, key.node_id)
+        if address is not None:
+            state.send(address, vote_request(state, key, pre_vote=isinstance(nominee, Prospective)))
+
+
+def _give_up(state: QuorumState, prospective: Prospective) -> None:
+    if prospective.leader is not None:
+        state.become_follower(state.epoch, prospective.leader)
+    else:
+        state.become_unattached(state.epoch, state.leader_id)
+
+
+def on_vote(state: QuorumState, outbound: Outbound, response: vote.VoteResponse) -> bool:
+    """Count a voter's answer; returns whether it was one."""
+    if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+        return on_unsupported(state)
+    found: vote.ResponsePartitionData | None = partition_of(response.topics)
+    if response.error_code or found is None:
+        return leading.report(state, outbound, response.error_code)
+    hint = checks.hint_of(state, found.leader_id, found.leader_epoch, response.node_endpoints)
+    settled = checks.settle(state, found.error_code, hint)
+    if settled is not None:
+        return settled
+    if isinstance(state.part, Prospective | Candidate) and outbound.to.node_id is not None:
+        state.part.tally.count(outbound.to.node_id, found.vote_granted)
+    return True
+
+
+def on_unsupported(state: QuorumState) -> bool:
+    """A voter without pre-votes: an election decides, as before KIP-996."""
+    if isinstance(state.part, Prospective) and not state.is_shutting_down:
+        state.become_candidate()
+        return True
+    return False

@@ -1,0 +1,43 @@
+"""The simulated quorum: `python -m tests.simulation.quorum` runs thousands of seeds, these tests two hundred."""
+
+from collections import Counter
+
+import pytest
+
+from tests.simulation.quorum.__main__ import run
+from tests.simulation.quorum.broken import Breakage
+from tests.simulation.quorum.world import KINDS
+
+RUNS_PER_TEST = 50
+
+FOUND_BY = {
+    Breakage.UNSYNCED_VOTE: 0,
+    Breakage.COMMIT_WITHOUT_QUORUM: 0,
+    Breakage.STALE_FETCH: 1,
+    Breakage.EARLIER_EPOCH: 14,
+    Breakage.TWO_CHANGES: 1,
+    Breakage.UNSYNCED_LOG: 0,
+    Breakage.SECOND_VOTE: 1,
+}
+"""Seeds of docs/simulation.md."""
+
+
+@pytest.mark.parametrize("first", range(0, 200, RUNS_PER_TEST))
+def test_quorums_keep_rafts_invariants_and_recover(first: int) -> None:
+    reports = [run(seed) for seed in range(first, first + RUNS_PER_TEST)]
+    assert [report for report in reports if report["problem"]] == []
+    assert sum(report["committed"] for report in reports) > RUNS_PER_TEST * 30
+    assert sum(report["elections"] for report in reports) > RUNS_PER_TEST
+    happened = Counter(kind for report in reports for kind in report["faults"])
+    assert set(happened) >= set(KINDS)
+    assert happened["AddRaftVoterRequest done"]
+    assert happened["RemoveRaftVoterRequest done"]
+
+
+@pytest.mark.parametrize("breakage", Breakage, ids=lambda breakage: breakage.value)
+def test_a_careless_quorum_is_found(breakage: Breakage) -> None:
+    assert run(FOUND_BY[breakage], breakage)["problem"] is not None
+
+
+def test_a_seed_decides_everything() -> None:
+    assert run(7) == run(7)
