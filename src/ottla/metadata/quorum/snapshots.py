@@ -170,6 +170,11 @@ class SnapshotWriter:
             self._values_bytes = len(value) + _RECORD_OVERHEAD_BYTES
         self._values.append(value)
 
+    def add_all(self, values: Iterable[bytes]) -> None:
+        """The next framed records. Raises OSError."""
+        for value in values:
+            self.add(value)
+
     def finish(self) -> int:
         """Bring the whole file to the disk, then give it its name; returns its size in bytes. Raises OSError."""
         self._write_values()

@@ -1,0 +1,567 @@
+r"""A node of the metadata quorum: drives the state machine of `ottla.quorum`, and carries its effects out.
+
+    requests, answers, timers, syncs --> inputs --> QuorumMachine --> effects --> files, connections, replies
+                                                                         \
+                                                                          --> deliveries --> listeners
+
+One task takes the inputs, one after the other. Each is decided at once; its effects are carried out in their order, and
+those that have to be durable first are waited for, in a thread. Everything else runs on the loop.
+
+A disk that fails ends the node: it answers nothing that it cannot keep, and `failed` is called, as Kafka's controllers
+end when their metadata log fails.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import islice
+from random import Random
+from typing import Any, Final, TypeVar
+
+from ottla.client.sockets import Connect
+from ottla.clock import Clock
+from ottla.errors import ErrorCode, KafkaStorageError, OttlaError
+from ottla.log.fs import FileSystem
+from ottla.log.reader import ColdRead
+from ottla.metadata.quorum import election_file
+from ottla.metadata.quorum.appends import Appends
+from ottla.metadata.quorum.delivery import Delivery, lowest
+from ottla.metadata.quorum.metadata_log import MetadataLog, MetadataLogConfig, encode_records
+from ottla.metadata.quorum.node import LeaderAndEpoch, Listener, NotQuorumLeader, OffsetAndEpoch, SnapshotRecords
+from ottla.metadata.quorum.peers import Peers
+from ottla.metadata.quorum.snapshots import MAX_BATCH_BYTES
+from ottla.protocol.schema import Message
+from ottla.quorum import effects
+from ottla.quorum.config import OwnReplica, QuorumConfig
+from ottla.quorum.control_records import encode_control_batch
+from ottla.quorum.effects import ControlRecord, Effect, Role
+from ottla.quorum.election_state import ElectionState
+from ottla.quorum.machine import QuorumMachine
+from ottla.tasks import Tasks
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Input = Callable[[QuorumMachine, int], Sequence[Effect]]
+"""Something that has happened, for the machine at a monotonic time in milliseconds."""
+
+CLEAN_INTERVAL_S: Final = 60.0
+RECORDS_AT_ONCE: Final = 500
+"""Records of a snapshot that are made in one turn of the loop."""
+
+
+def _ignore(problem: BaseException) -> None:
+    """The node's end is noted in the log anyway."""
+
+
+class RaftNode:
+    """A `QuorumNode` with files and connections. On the loop's thread."""
+
+    def __init__(
+        self,
+        own: OwnReplica,
+        log_dir: str,
+        config: QuorumConfig,
+        log_config: MetadataLogConfig,
+        *,
+        fs: FileSystem,
+        clock: Clock,
+        connect: Connect,
+        random: Random | None = None,
+        linger_ms: int = 25,
+        failed: Callable[[BaseException], None] = _ignore,
+    ) -> None:
+        """`log_dir` is `metadata.log.dir`, claimed by its `meta.properties` and locked by the caller; `connect` opens
+        connections as the controllers' listener wants them. `failed` is called once if the node cannot go on."""
+        self.node_id = own.key.node_id
+        self.own = own
+        self.leader = LeaderAndEpoch(None, 0)
+        self._log_dir = log_dir
+        self._config = config
+        self._log_config = log_config
+        self._fs = fs
+        self._clock = clock
+        self._connect = connect
+        self._random = random or Random()
+        self._failed = failed
+        self._appends = Appends(linger_ms, self._wake)
+        self._threads = ThreadPoolExecutor(3, thread_name_prefix="ottla quorum")
+        self._tasks = Tasks()
+        self._deliveries: list[Delivery] = []
+        self._waiting_listeners: list[tuple[Listener, SnapshotRecords | None]] = []
+        self._inputs: deque[Input] = deque()
+        self._woken = asyncio.Event()
+        self._handled = asyncio.Event()
+        """Set after inputs were handled."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._replies: dict[int, asyncio.Future[Any]] = {}
+        self._last_token = 0
+        self._role = Role.UNATTACHED
+        self._leader_address: tuple[str, int] | None = None
+        self._high_watermark: int | None = None
+        self._epoch_start: int | None = None
+        """The offset of the record that opened the epoch of this leader."""
+        self._kraft_version = 0
+        self._voter_ids: Iterable[int] = config.static_voters.ids
+        self._syncing = asyncio.Lock()
+        """Held from the preparation of a sync to its end."""
+        self._unsynced = asyncio.Event()
+        self._cuts = 0
+        """How often the log was truncated, or replaced by a snapshot."""
+        self._snapshot_at_s = clock.monotonic()
+        self._is_writing_snapshot = False
+        self._is_closed = False
+        self._log: MetadataLog | None = None
+        self._machine: QuorumMachine | None = None
+        self._peers = Peers(f"raft-client-{self.node_id}", connect, self)
+
+    # --- as controllers and brokers see it ----------------------------------------------------------------------
+
+    @property
+    def high_watermark(self) -> int | None:
+        """See `QuorumNode`."""
+        return self._high_watermark
+
+    @property
+    def next_offset(self) -> int:
+        """See `QuorumNode`."""
+        return self.log.end.offset + self._appends.count
+
+    @property
+    def log(self) -> MetadataLog:
+        """The files; there are none before `start`."""
+        assert self._log is not None, "not started"
+        return self._log
+
+    def leader_endpoint(self) -> tuple[str, int] | None:
+        """See `QuorumNode`."""
+        return self._leader_address
+
+    def register(self, listener: Listener, snapshot_records: SnapshotRecords | None = None) -> None:
+        """See `QuorumNode`."""
+        if self._log is None:
+            self._waiting_listeners.append((listener, snapshot_records))
+            return
+        made = Delivery(listener, self._log, self._fs, self, self._threads, snapshot_records)
+        self._deliveries.append(made)
+        made.leader_changed(self.leader, self._announced_after())
+        self._tasks.spawn(made.run(), "delivery of metadata records")
+
+    def append(self, records: Sequence[bytes], *, epoch: int) -> "asyncio.Future[int]":
+        """See `QuorumNode`."""
+        if self._role is not Role.LEADER or self.leader.epoch != epoch or self._is_closed:
+            raise NotQuorumLeader(f"node {self.node_id} does not lead the metadata quorum in epoch {epoch}")
+        return self._appends.add(records, self.next_offset)
+
+    def resign(self, epoch: int) -> None:
+        """See `QuorumNode`."""
+        self._put(lambda machine, now_ms: machine.resign(epoch, now_ms))
+
+    async def handle(self, request: Message, version: int) -> Any:
+        """The response to a request of the quorum: Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch, FetchSnapshot,
+        DescribeQuorum, AddRaftVoter, RemoveRaftVoter, UpdateRaftVoter.
+
+        Raises KafkaStorageError when the node has ended.
+        """
+        if self._is_closed:
+            raise KafkaStorageError(f"node {self.node_id} is no longer part of the metadata quorum")
+        self._last_token += 1
+        token = self._last_token
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._replies[token] = answer
+        self._put(
+            lambda machine, now_ms: machine.handle(
+                token, request, now_ms, version=version, wall_ms=self._clock.now_ms()
+            )
+        )
+        try:
+            return await answer
+        finally:
+            del self._replies[token]
+            if answer.cancelled() and self._machine is not None:
+                self._machine.forget(token)
+
+    # --- start and end ------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """See `QuorumNode`."""
+        self._log = await self._in_thread(self._open)
+        election = await self._in_thread(election_file.read, self._fs, self._log.directory)
+        self._machine = QuorumMachine(self.own, self._config, self._log, self._random.randrange)
+        machine = self._machine
+        begun = await self._in_thread(machine.start, election, self._now_ms())
+        async with self._log.lock:
+            await self._carry_out(begun)
+        for listener, snapshot_records in self._waiting_listeners:
+            self.register(listener, snapshot_records)
+        self._waiting_listeners.clear()
+        self._set_timer()
+        self._tasks.spawn(self._run(), "metadata quorum")
+        self._tasks.spawn(self._sync(), "syncs of the metadata log")
+        self._tasks.spawn(self._clean(), "deletion of old metadata")
+
+    def _open(self) -> MetadataLog:
+        try:
+            return MetadataLog.open(self._log_dir, self._log_config, fs=self._fs, clock=self._clock)
+        except OSError as problem:
+            raise KafkaStorageError(f"cannot open the metadata log in {self._log_dir}: {problem}") from problem
+
+    async def close(self) -> None:
+        """See `QuorumNode`."""
+        if self._is_closed:
+            return
+        if self._machine is not None:
+            self._put(lambda machine, now_ms: machine.shut_down(now_ms))
+            await self._until_handed_over()
+        self._end(NotQuorumLeader(f"node {self.node_id} leaves the metadata quorum"))
+        await self._tasks.close()
+        await self._peers.close()
+        if self._log is not None:
+            async with self._log.lock, self._syncing:
+                await self._in_thread(self._log.close)
+        self._threads.shutdown(wait=False)
+
+    def fail(self, problem: BaseException) -> None:
+        """End the node: it can keep nothing any more, or does not understand its log."""
+        if self._is_closed:
+            return
+        log.critical("node %d of the metadata quorum ends: %s", self.node_id, problem, exc_info=problem)
+        self._end(KafkaStorageError(f"node {self.node_id} has left the metadata quorum: {problem}"))
+        self._failed(problem)
+
+    def _end(self, problem: OttlaError) -> None:
+        self._is_closed = True
+        self._role = Role.UNATTACHED
+        if self._timer is not None:
+            self._timer.cancel()
+        self._inputs.clear()
+        self._appends.fail(NotQuorumLeader(str(problem)))
+        for answer in self._replies.values():
+            if not answer.done():
+                answer.set_exception(problem)
+                answer.exception()
+        self._set_leader(LeaderAndEpoch(None, self.leader.epoch), None, 0)
+
+    # --- inputs -------------------------------------------------------------------------------------------------
+
+    def _now_ms(self) -> int:
+        return int(self._clock.monotonic() * 1000)
+
+    def _put(self, happened: Input) -> None:
+        if not self._is_closed:
+            self._inputs.append(happened)
+            self._woken.set()
+
+    def _wake(self) -> None:
+        self._woken.set()
+
+    def answered(self, request_id: int, response: Message) -> None:
+        """See `peers.Outcome`."""
+        self._put(lambda machine, now_ms: machine.answered(request_id, response, now_ms))
+
+    def failed(self, request_id: int, *, unsupported: bool) -> None:
+        """See `peers.Outcome`."""
+        self._put(lambda machine, now_ms: machine.failed(request_id, now_ms, unsupported=unsupported))
+
+    async def _run(self) -> None:
+        assert self._machine is not None
+        try:
+            while not self._is_closed:
+                await self._woken.wait()
+                self._woken.clear()
+                async with self.log.lock:
+                    await self._drain()
+                    while self._inputs:
+                        happened = self._inputs.popleft()
+                        await self._drain()
+                        await self._carry_out(happened(self._machine, self._now_ms()))
+                self._set_timer()
+                self._handled.set()
+        except Exception as problem:
+            self.fail(problem)
+
+    async def _drain(self) -> None:
+        """Append what was gathered. It comes before whatever else the machine may append, so that its offsets hold."""
+        if not self._appends.count or self._role is not Role.LEADER:
+            return
+        assert self._machine is not None
+        for batch in self._appends.drain():
+            await self._carry_out(self._machine.append(batch, self.leader.epoch, self._now_ms()))
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        assert self._machine is not None
+        deadline = self._machine.next_deadline()
+        if deadline is not None and not self._is_closed:
+            delay_s = max(0.0, (deadline - self._now_ms()) / 1000)
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
+
+    def _tick(self) -> None:
+        self._put(lambda machine, now_ms: machine.tick(now_ms))
+
+    # --- effects ------------------------------------------------------------------------------------------------
+
+    async def _carry_out(self, wanted: Sequence[Effect]) -> None:
+        """In their order; with the log's lock held. Raises OSError, KafkaStorageError, CorruptMessage."""
+        for effect in wanted:
+            match effect:
+                case effects.Send():
+                    self._peers.send(effect)
+                case effects.Reply():
+                    self._reply(effect.token, effect.response)
+                case effects.ReplyRecords():
+                    self._reply_records(effect)
+                case effects.ReplySnapshot():
+                    self._tasks.spawn(self._reply_snapshot(effect), "answer to FetchSnapshot")
+                case effects.Append():
+                    self._append(effect)
+                case effects.AppendFetched():
+                    self.log.append(effect.batches, effect.base_offset)
+                    self._unsynced.set()
+                case effects.Advance():
+                    self._advance(effect.high_watermark)
+                case effects.RoleChanged():
+                    self._role_changed(effect)
+                case effects.VotersChanged():
+                    self._kraft_version, self._voter_ids = effect.kraft_version, effect.voters.ids
+                case effects.Warn():
+                    log.warning("node %d of the metadata quorum: %s", self.node_id, effect.text)
+                case _:
+                    await self._carry_out_durably(effect)
+
+    async def _carry_out_durably(self, effect: Effect) -> None:
+        """What has to be on the disk before the next effect."""
+        match effect:
+            case effects.SaveElection(state):
+                await self._in_thread(self._save, state)
+            case effects.Truncate(offset):
+                log.warning("the metadata log is truncated to offset %d, as the quorum's leader has it", offset)
+                async with self._syncing:
+                    self._cuts += 1
+                    await self._in_thread(self.log.truncate, offset)
+            case effects.WriteSnapshot(snapshot, position, data):
+                await self._in_thread(self.log.write_part, snapshot, position, data)
+            case effects.DropSnapshot(snapshot):
+                await self._in_thread(self.log.drop_part, snapshot)
+            case effects.InstallSnapshot(snapshot):
+                async with self._syncing:
+                    self._cuts += 1
+                    is_whole = await self._in_thread(self.log.install, snapshot)
+                if not is_whole:
+                    self._inputs.appendleft(lambda machine, now_ms: machine.snapshot_failed(snapshot, now_ms))
+                self._wake_deliveries()
+
+    def _save(self, state: ElectionState) -> None:
+        election_file.write(
+            self._fs, self.log.directory, state, kraft_version=self._kraft_version, voter_ids=self._voter_ids
+        )
+
+    def _append(self, effect: effects.Append) -> None:
+        now_ms = self._clock.now_ms()
+        controls = [record for record in effect.records if isinstance(record, ControlRecord)]
+        values = [record for record in effect.records if isinstance(record, bytes)]
+        if controls:
+            batch = encode_control_batch(controls, base_offset=effect.base_offset, epoch=effect.epoch, now_ms=now_ms)
+        else:
+            batch = encode_records(values, base_offset=effect.base_offset, epoch=effect.epoch, now_ms=now_ms)
+        self.log.append(batch, effect.base_offset)
+        self._unsynced.set()
+
+    def _reply(self, token: Any, response: Message) -> None:
+        answer = self._replies.get(token)
+        if answer is not None and not answer.done():
+            answer.set_result(response)
+
+    def _reply_records(self, effect: effects.ReplyRecords) -> None:
+        answer = self._replies.get(effect.token)
+        if answer is None or answer.done():
+            return
+        max_bytes = max(1, min(effect.max_bytes, MAX_BATCH_BYTES))
+        found = self.log.read(effect.offset, max_bytes, upper_bound=self.log.end.offset)
+        if isinstance(found, ColdRead):
+            self._tasks.spawn(self._reply_cold(effect, found), "answer to Fetch")
+            return
+        response: Any = effect.response
+        response.responses[0].partitions[0].records = found
+        answer.set_result(response)
+
+    async def _reply_cold(self, effect: effects.ReplyRecords, found: ColdRead) -> None:
+        response: Any = effect.response
+        try:
+            response.responses[0].partitions[0].records = (await self._in_thread(found.run)).data
+        except OttlaError as problem:
+            response.responses[0].partitions[0].error_code = problem.code
+        self._reply(effect.token, response)
+
+    async def _reply_snapshot(self, effect: effects.ReplySnapshot) -> None:
+        response: Any = effect.response
+        partition = response.topics[0].partitions[0]
+        max_bytes = max(1, min(effect.max_bytes, MAX_BATCH_BYTES))
+        try:
+            partition.unaligned_records = await self._in_thread(
+                self.log.read_snapshot, effect.snapshot, effect.position, max_bytes
+            )
+        except FileNotFoundError:
+            partition.error_code = ErrorCode.SNAPSHOT_NOT_FOUND
+        except OSError as problem:
+            log.error("cannot read snapshot %s for another node: %s", effect.snapshot, problem)
+            partition.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        self._reply(effect.token, response)
+
+    def _advance(self, high_watermark: int) -> None:
+        self._high_watermark = high_watermark
+        self.log.note_committed(high_watermark)
+        self._wake_deliveries()
+
+    def _wake_deliveries(self) -> None:
+        for each in self._deliveries:
+            each.wake()
+        if not self._deliveries:
+            self.delivered()
+
+    # --- leaders ------------------------------------------------------------------------------------------------
+
+    def _role_changed(self, effect: effects.RoleChanged) -> None:
+        was_leader, self._role = self._role is Role.LEADER, effect.role
+        if was_leader and (effect.role is not Role.LEADER or effect.epoch != self.leader.epoch):
+            self._appends.fail(
+                NotQuorumLeader(f"node {self.node_id} no longer leads the metadata quorum in epoch {self.leader.epoch}")
+            )
+        address = None if effect.leader is None else (effect.leader.host, effect.leader.port)
+        self._epoch_start = effect.epoch_start
+        if effect.role is Role.LEADER and self.own.endpoints:
+            address = self.own.endpoints[0].host, self.own.endpoints[0].port
+        self._set_leader(LeaderAndEpoch(effect.leader_id, effect.epoch), address, self._announced_after())
+
+    def _announced_after(self) -> int:
+        """The offset up to which a listener must have everything before it is sent the leader."""
+        if self._role is Role.LEADER and self._epoch_start is not None:
+            return self._epoch_start + 1
+        return 0
+
+    def _set_leader(self, leader: LeaderAndEpoch, address: tuple[str, int] | None, after: int) -> None:
+        self._leader_address = address
+        if leader == self.leader:
+            return
+        self.leader = leader
+        log.info(
+            "the leader of the metadata quorum in epoch %d is %s",
+            leader.epoch,
+            "not known" if leader.leader_id is None else leader.leader_id,
+        )
+        for each in self._deliveries:
+            each.leader_changed(leader, after)
+
+    async def _until_handed_over(self) -> None:
+        """Wait until the machine is done with its shutdown, at most for the time of an election."""
+        assert self._machine is not None
+        deadline = self._clock.monotonic() + self._config.election_timeout_ms / 1000
+        while not self._is_closed and self._clock.monotonic() < deadline:
+            self._handled.clear()
+            if self._machine.has_shut_down and not self._inputs:
+                return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(deadline - self._clock.monotonic()):
+                    await self._handled.wait()
+
+    # --- syncs, snapshots, deletion -----------------------------------------------------------------------------
+
+    async def _sync(self) -> None:
+        """Bring what was appended to the disk: one sync after the other, each with all that has come meanwhile."""
+        try:
+            while True:
+                await self._unsynced.wait()
+                self._unsynced.clear()
+                async with self._syncing:
+                    ticket = self.log.prepare_sync()
+                    if ticket is None:
+                        continue
+                    await self._in_thread(ticket.sync)
+                    synced = self.log.synced(ticket)
+                self._put(partial(self._synced, synced, self._cuts))
+        except (OSError, OttlaError) as problem:
+            self.fail(KafkaStorageError(f"cannot sync the metadata log in {self._log_dir}: {problem}"))
+
+    def _synced(self, end: int, cuts: int, machine: QuorumMachine, now_ms: int) -> Sequence[Effect]:
+        # What was appended in the place of truncated records has offsets that an earlier sync seems to have reached.
+        return machine.synced(end, now_ms) if cuts == self._cuts else machine.tick(now_ms)
+
+    def delivered(self) -> None:
+        """See `delivery.Host`."""
+        self._appends.delivered(lowest(self._deliveries, self._high_watermark or 0))
+
+    def snapshot_is_due(self, at: OffsetAndEpoch, bytes_since: int) -> bool:
+        """See `delivery.Host`."""
+        if self._is_writing_snapshot:
+            return False
+        interval_s = self._log_config.snapshot_interval_ms / 1000
+        return bytes_since >= self._log_config.bytes_between_snapshots or bool(
+            interval_s and self._clock.monotonic() - self._snapshot_at_s >= interval_s
+        )
+
+    def begin_snapshot(self, at: OffsetAndEpoch, records: Iterable[bytes]) -> None:
+        """See `delivery.Host`."""
+        self._is_writing_snapshot = True
+        self._tasks.spawn(self._write_due_snapshot(at, records), f"snapshot of the metadata log at {at.offset}")
+
+    async def _write_due_snapshot(self, at: OffsetAndEpoch, records: Iterable[bytes]) -> None:
+        try:
+            await self.write_snapshot(at, records)
+        except (OSError, KafkaStorageError) as problem:
+            # The log still has everything: nothing is lost but room on the disk, and the next one is tried.
+            log.error("cannot write a snapshot of the metadata log in %s: %s", self._log_dir, problem)
+        finally:
+            self._is_writing_snapshot = False
+
+    async def write_snapshot(self, at: OffsetAndEpoch, records: Iterable[bytes]) -> None:
+        """See `QuorumNode`."""
+        newest = self.log.newest_snapshot
+        if newest is not None and newest.offset >= at.offset:
+            return
+        assert self._machine is not None
+        self._snapshot_at_s = self._clock.monotonic()
+        of_voters = self._machine.voter_records(at.offset)
+        writer = await self._in_thread(self.log.new_snapshot, at, of_voters)
+        try:
+            rest = iter(records)
+            while some := list(islice(rest, RECORDS_AT_ONCE)):
+                await self._in_thread(writer.add_all, some)
+            size = await self._in_thread(writer.finish)
+        except BaseException:
+            writer.discard()
+            raise
+        async with self.log.lock:
+            self.log.has_written(at, size)
+            self._machine.log_cleaned()
+        log.info("wrote a snapshot of the metadata log at offset %d: %d bytes", at.offset, size)
+        await self._delete_old()
+
+    async def _clean(self) -> None:
+        while True:
+            await asyncio.sleep(CLEAN_INTERVAL_S)
+            await self._delete_old()
+
+    async def _delete_old(self) -> None:
+        try:
+            async with self.log.lock, self._syncing:
+                await self._in_thread(self.log.clean)
+                if self._machine is not None:
+                    self._machine.log_cleaned()
+        except (OSError, OttlaError) as problem:
+            log.error("cannot delete old files of the metadata log in %s: %s", self._log_dir, problem)
+
+    async def _in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
+        """The result of what waits for a disk. A cancelled caller leaves only when the thread is done: the locks that
+        it holds are there to keep others from the files meanwhile."""
+        working = asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
+        try:
+            return await asyncio.shield(working)
+        except asyncio.CancelledError:
+            await asyncio.wait([working])
+            raise

@@ -1,0 +1,190 @@
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+
+from ottla.metadata.quorum.delivery import Delivery
+from ottla.metadata.quorum.metadata_log import MetadataLog, MetadataLogConfig, encode_records
+from ottla.metadata.quorum.node import CommittedBatch, LeaderAndEpoch, OffsetAndEpoch
+from ottla.protocol.messages.control_records import LeaderChangeMessage
+from ottla.quorum.control_records import LEADER_CHANGE, encode_control_batch
+from ottla.quorum.effects import ControlRecord
+from ottla.testing import FaultyFS, ManualClock
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.events: list[object] = []
+
+    def handle_snapshot(self, snapshot: OffsetAndEpoch, records: Iterable[bytes]) -> None:
+        self.events.append((snapshot, *records))
+
+    def handle_commit(self, batch: CommittedBatch) -> None:
+        self.events.append((batch.base_offset, *batch.records))
+
+    def handle_leader_change(self, leader: LeaderAndEpoch) -> None:
+        self.events.append(leader)
+
+
+class Node:
+    """A host without a quorum: the test commits."""
+
+    def __init__(self) -> None:
+        self.fs = FaultyFS(seed=3)
+        self.fs.make_directory("/data")
+        self.log = MetadataLog.open("/data", MetadataLogConfig(), fs=self.fs, clock=ManualClock())
+        self.high_watermark: int | None = None
+        self.problems: list[BaseException] = []
+        self.moved = asyncio.Event()
+        self.is_due = False
+        self.snapshots: list[tuple[OffsetAndEpoch, list[bytes]]] = []
+
+    def delivered(self) -> None:
+        self.moved.set()
+
+    def snapshot_is_due(self, at: OffsetAndEpoch, bytes_since: int) -> bool:
+        return self.is_due and bytes_since > 0
+
+    def begin_snapshot(self, at: OffsetAndEpoch, records: Iterable[bytes]) -> None:
+        self.snapshots.append((at, list(records)))
+
+    def fail(self, problem: BaseException) -> None:
+        self.problems.append(problem)
+        self.moved.set()
+
+    def append(self, *values: bytes, epoch: int = 1) -> None:
+        base = self.log.end.offset
+        self.log.append(encode_records(values, base_offset=base, epoch=epoch, now_ms=5), base)
+
+    def append_leader(self, epoch: int) -> None:
+        base = self.log.end.offset
+        message = LeaderChangeMessage(version=0, leader_id=1, voters=[], granting_voters=[])
+        batch = encode_control_batch([ControlRecord(LEADER_CHANGE, message)], base_offset=base, epoch=epoch, now_ms=5)
+        self.log.append(batch, base)
+
+    def commit(self, delivery: Delivery) -> None:
+        self.high_watermark = self.log.end.offset
+        self.log.note_committed(self.high_watermark)
+        delivery.wake()
+
+    async def until(self, delivery: Delivery, offset: int) -> None:
+        while delivery.next_offset < offset and not self.problems:
+            await asyncio.wait_for(self.moved.wait(), 30)
+            self.moved.clear()
+
+    def snapshot(self, at: OffsetAndEpoch, *values: bytes) -> None:
+        writer = self.log.new_snapshot(at, [])
+        writer.add_all(values)
+        self.log.has_written(at, writer.finish())
+
+
+@asynccontextmanager
+async def delivering(node: Node, listener: Recorder, **options: object) -> AsyncIterator[Delivery]:
+    with ThreadPoolExecutor(1) as threads:
+        made = Delivery(listener, node.log, node.fs, node, threads, options.get("snapshot_records"))  # type: ignore[arg-type]
+        task = asyncio.create_task(made.run())
+        try:
+            yield made
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+def test_only_committed_records_are_delivered_and_control_records_are_not() -> None:
+    async def run() -> None:
+        node, listener = Node(), Recorder()
+        async with delivering(node, listener) as delivery:
+            node.append_leader(1)
+            node.append(b"a", b"b")
+            node.commit(delivery)
+            node.append(b"not committed")
+            await node.until(delivery, 3)
+            delivery.wake()
+            await asyncio.sleep(0)
+        assert listener.events == [(1, b"a", b"b")]
+
+    asyncio.run(run())
+
+
+def test_this_nodes_leadership_is_announced_behind_everything_of_earlier_epochs() -> None:
+    async def run() -> None:
+        node, listener = Node(), Recorder()
+        node.append(b"a")
+        node.append_leader(2)
+        async with delivering(node, listener) as delivery:
+            delivery.leader_changed(LeaderAndEpoch(3, 1), 0)
+            delivery.leader_changed(LeaderAndEpoch(1, 2), 2)
+            assert listener.events == [(3, 1)]
+            node.commit(delivery)
+            await node.until(delivery, 2)
+        assert listener.events == [(3, 1), (0, b"a"), (1, 2)]
+
+    asyncio.run(run())
+
+
+def test_a_listener_that_is_behind_the_log_gets_the_newest_snapshot() -> None:
+    async def run() -> None:
+        node, listener, late = Node(), Recorder(), Recorder()
+        async with delivering(node, listener) as delivery:
+            node.append(b"a")
+            node.append(b"b")
+            node.commit(delivery)
+            await node.until(delivery, 2)
+            node.snapshot(OffsetAndEpoch(2, 1), b"ab")
+            node.append(b"c")
+            node.commit(delivery)
+            await node.until(delivery, 3)
+        async with delivering(node, late) as delivery:
+            await node.until(delivery, 3)
+        assert listener.events == [(0, b"a"), (1, b"b"), (2, b"c")]
+        assert late.events == [(OffsetAndEpoch(2, 1), b"ab"), (2, b"c")]
+
+    asyncio.run(run())
+
+
+def test_an_empty_snapshot_of_a_formatted_directory_is_delivered_once() -> None:
+    async def run() -> None:
+        node, listener = Node(), Recorder()
+        writer_at = OffsetAndEpoch(0, 0)
+        from ottla.metadata.quorum.snapshots import SnapshotWriter
+
+        writer = SnapshotWriter(node.fs, node.log.directory, writer_at, last_append_time_ms=0, of_voters=[], now_ms=0)
+        node.log.has_written(writer_at, writer.finish())
+        node.append(b"a")
+        async with delivering(node, listener) as delivery:
+            node.commit(delivery)
+            await node.until(delivery, 1)
+        assert listener.events == [(writer_at,), (0, b"a")]
+
+    asyncio.run(run())
+
+
+def test_a_snapshot_is_begun_when_it_is_due_and_the_state_is_between_transactions() -> None:
+    async def run() -> None:
+        node, listener = Node(), Recorder()
+        node.is_due = True
+        states: list[list[bytes] | None] = [None, [b"state"]]
+        async with delivering(node, listener, snapshot_records=lambda: states.pop(0)) as delivery:
+            node.append(b"begin")
+            node.append(b"end")
+            node.commit(delivery)
+            await node.until(delivery, 2)
+        assert node.snapshots == [(OffsetAndEpoch(2, 1), [b"state"])]
+
+    asyncio.run(run())
+
+
+def test_a_listener_that_fails_ends_the_node() -> None:
+    async def run() -> None:
+        class Broken(Recorder):
+            def handle_commit(self, batch: CommittedBatch) -> None:
+                raise ValueError("not understood")
+
+        node = Node()
+        async with delivering(node, Broken()) as delivery:
+            node.append(b"a")
+            node.commit(delivery)
+            await node.until(delivery, 1)
+        assert [str(problem) for problem in node.problems] == ["not understood"]
+
+    asyncio.run(run())
