@@ -92,10 +92,12 @@ class QuorumServer:
         votes: bool = True,
         log_config: MetadataLogConfig | None = None,
         fs: FileSystem | None = None,
+        log_dir_of_fs: str | None = None,
         connect: Connect = connect,
         linger_ms: int = 0,
     ) -> None:
-        """`votes`: the node has a listener, and may be a voter; else it observes."""
+        """`votes`: the node has a listener, and may be a voter; else it observes. `log_dir_of_fs` is its directory in
+        an `fs` of the test's own."""
         log_dir.mkdir(parents=True, exist_ok=True)
         self.port = port
         self.problems: list[BaseException] = []
@@ -103,7 +105,7 @@ class QuorumServer:
         endpoints = (Endpoint("CONTROLLER", "127.0.0.1", port),) if votes else ()
         self.node = RaftNode(
             OwnReplica(ReplicaKey(node_id, directory_id or uuid4()), cluster_id, endpoints),
-            str(log_dir),
+            log_dir_of_fs or str(log_dir),
             config if isinstance(config, QuorumConfig) else config(port),
             log_config or MetadataLogConfig(),
             fs=fs or RealFileSystem(),

@@ -1,6 +1,7 @@
 """Nodes of the metadata quorum with real files and connections: elections, commits, restarts, snapshots, bad input."""
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -8,10 +9,26 @@ import pytest
 from tests.support.probe import free_port
 from tests.support.quorum_server import QuorumServer, Recorder, until
 
-from ottla.metadata.quorum.metadata_log import MetadataLogConfig
+from ottla.clock import SystemClock
+from ottla.errors import KafkaStorageError
+from ottla.metadata.quorum.metadata_log import METADATA_TOPIC_ID, MetadataLog, MetadataLogConfig
 from ottla.metadata.quorum.node import NotQuorumLeader, OffsetAndEpoch
+from ottla.protocol.framing import encode_response
+from ottla.protocol.messages import begin_quorum_epoch as begin_messages
+from ottla.protocol.messages import fetch_snapshot as fetch_snapshot_messages
+from ottla.protocol.messages import vote as vote_messages
+from ottla.protocol.messages.add_raft_voter import AddRaftVoterRequest
+from ottla.protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest
+from ottla.protocol.messages.describe_quorum import DescribeQuorumRequest
+from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from ottla.protocol.messages.fetch_snapshot import FetchSnapshotRequest
+from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
+from ottla.protocol.messages.vote import VoteRequest
+from ottla.protocol.schema import Message
 from ottla.quorum.config import QuorumConfig
 from ottla.quorum.replicas import Endpoint, ReplicaKey, Voter, VoterSet
+from ottla.testing import FaultyFS
+from ottla.testing.faulty_fs import Survival
 
 CLUSTER_ID = "b3R0bGFfcXVvcnVtXzAwMQ"
 
@@ -135,5 +152,191 @@ def test_an_observer_follows_and_fetches_a_snapshot_when_it_is_far_behind(tmp_pa
             await until(lambda: all_have(quorum, [b"all of it", b"more", b"while it was away"], 9))
         finally:
             await quorum.close()
+
+    asyncio.run(run())
+
+
+def fetch(
+    offset: int, *, max_bytes: int = 1 << 30, cluster_id: str | None = CLUSTER_ID, epoch: int = 1
+) -> FetchRequest:
+    return FetchRequest(
+        cluster_id=cluster_id,
+        replica_state=ReplicaState(replica_id=77, replica_epoch=-1),
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=max_bytes,
+        topics=[
+            FetchTopic(
+                topic_id=METADATA_TOPIC_ID,
+                partitions=[
+                    FetchPartition(
+                        partition=0,
+                        current_leader_epoch=epoch,
+                        fetch_offset=offset,
+                        last_fetched_epoch=epoch,
+                        partition_max_bytes=max_bytes,
+                    )
+                ],
+            )
+        ],
+    )
+
+
+def fetch_snapshot(
+    snapshot: OffsetAndEpoch, position: int, *, max_bytes: int = 1 << 30, cluster_id: str | None = CLUSTER_ID
+) -> FetchSnapshotRequest:
+    return FetchSnapshotRequest(
+        cluster_id=cluster_id,
+        replica_id=77,
+        max_bytes=max_bytes,
+        topics=[
+            fetch_snapshot_messages.TopicSnapshot(
+                name="__cluster_metadata",
+                partitions=[
+                    fetch_snapshot_messages.PartitionSnapshot(
+                        partition=0,
+                        current_leader_epoch=1,
+                        snapshot_id=fetch_snapshot_messages.SnapshotId(
+                            end_offset=snapshot.offset, epoch=snapshot.epoch
+                        ),
+                        position=position,
+                    )
+                ],
+            )
+        ],
+    )
+
+
+MOST = (1 << 63) - 1
+
+
+def hostile(snapshot: OffsetAndEpoch) -> Iterator[tuple[Message, int]]:
+    """Requests with every number at its extremes, and their versions."""
+    numbers = (-MOST - 1, -1, 0, 1, 5, 1 << 31, MOST)
+    smalls = (-(1 << 31), -1, 0, 1, (1 << 31) - 1)
+    for number in numbers:
+        for small in smalls:
+            yield fetch(number, epoch=small), 17
+            yield fetch(number, max_bytes=small), 17
+            yield fetch_snapshot(OffsetAndEpoch(number, small), number), 1
+            yield fetch_snapshot(snapshot, number, max_bytes=small), 1
+    for cluster_id in (None, "", "another"):
+        yield fetch(0, cluster_id=cluster_id), 17
+        yield fetch_snapshot(snapshot, 0, cluster_id=cluster_id), 1
+    for topics in ([], [*fetch(0).topics, *fetch(0).topics], [FetchTopic(topic_id=uuid4(), partitions=[])]):
+        request = fetch(0)
+        request.topics = topics
+        yield request, 17
+    few = fetch_snapshot(snapshot, 0)
+    few.topics = []
+    yield few, 1
+    many = fetch_snapshot(snapshot, 0)
+    many.topics = many.topics * 10_000
+    yield many, 1
+    for small in smalls:
+        yield vote(small), 2
+        yield (
+            BeginQuorumEpochRequest(
+                cluster_id=CLUSTER_ID,
+                voter_id=small,
+                topics=[
+                    begin_messages.TopicData(
+                        topic_name="__cluster_metadata",
+                        partitions=[begin_messages.PartitionData(partition_index=0, leader_id=small, leader_epoch=-1)],
+                    )
+                ],
+                leader_endpoints=[],
+            ),
+            1,
+        )
+        yield DescribeQuorumRequest(topics=[]), 2
+        yield RemoveRaftVoterRequest(cluster_id=CLUSTER_ID, voter_id=small, voter_directory_id=uuid4()), 0
+        yield (
+            AddRaftVoterRequest(
+                cluster_id=CLUSTER_ID, timeout_ms=small, voter_id=small, voter_directory_id=uuid4(), listeners=[]
+            ),
+            1,
+        )
+
+
+def vote(number: int) -> VoteRequest:
+    return VoteRequest(
+        cluster_id=CLUSTER_ID,
+        voter_id=1,
+        topics=[
+            vote_messages.TopicData(
+                topic_name="__cluster_metadata",
+                partitions=[
+                    vote_messages.PartitionData(
+                        partition_index=0,
+                        replica_epoch=min(number, 1),
+                        replica_id=number,
+                        last_offset_epoch=number,
+                        last_offset=number,
+                        pre_vote=True,
+                    )
+                ],
+            )
+        ],
+    )
+
+
+def test_hostile_requests_are_answered_within_limits_and_change_nothing(tmp_path: Path) -> None:
+    async def run() -> None:
+        quorum = Quorum(tmp_path, 1, log_config=MetadataLogConfig(segment_bytes=1 << 20))
+        try:
+            node = (await quorum.start(1)).node
+            await quorum.leader()
+            for _ in range(12):
+                await node.append([b"x" * (1 << 20)], epoch=1)
+            at = OffsetAndEpoch(node.next_offset, 1)
+            await node.write_snapshot(at, [b"y" * (1 << 20)] * 12)
+            largest = 0
+            for request, version in hostile(at):
+                answer = await asyncio.wait_for(node.handle(request, version), 30)
+                pieces = encode_response(answer, version, 1)
+                largest = max(largest, sum(len(piece) for piece in pieces))  # type: ignore[arg-type]  # no file region
+            assert 8 << 20 <= largest <= (8 << 20) + 2048
+            assert not quorum.servers[1].problems
+            last = await node.append([b"after all that"], epoch=1)
+            assert quorum.recorders[1].records[-1] == (last, b"after all that")
+        finally:
+            await quorum.close()
+
+    asyncio.run(run())
+
+
+def test_a_full_disk_ends_the_node_and_acknowledges_nothing(tmp_path: Path) -> None:
+    async def run() -> None:
+        fs = FaultyFS(seed=5)
+        fs.make_directory("/data")
+        fs.sync_directory("/")
+        server = QuorumServer(
+            1,
+            tmp_path,
+            Quorum(tmp_path, 1).config,
+            cluster_id=CLUSTER_ID,
+            port=free_port(),
+            fs=fs,
+            log_dir_of_fs="/data",
+        )
+        recorder = Recorder()
+        server.node.register(recorder)
+        await server.start()
+        await until(lambda: [leader.leader_id for leader in recorder.leaders[-1:]] == [1])
+        await server.node.append([b"kept"], epoch=1)
+        fs.capacity_bytes = fs.used_bytes() + 100
+        with pytest.raises(NotQuorumLeader):
+            await server.node.append([b"x" * 1000], epoch=1)
+        assert [type(problem) for problem in server.problems] == [KafkaStorageError]
+        assert "No space left" in str(server.problems[0])
+        with pytest.raises(KafkaStorageError):
+            await server.node.handle(fetch(0), 17)
+        await server.close()
+        fs.capacity_bytes = None
+        fs.crash(Survival.NOTHING)
+        log = MetadataLog.open("/data", MetadataLogConfig(), fs=fs, clock=SystemClock())
+        assert log.end == (2, 1)
+        assert recorder.values == [b"kept"]
 
     asyncio.run(run())

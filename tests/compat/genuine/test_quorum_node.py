@@ -115,7 +115,9 @@ def test_an_ottla_node_follows_votes_and_leads_in_a_genuine_quorum(mixed: Mixed)
 
 async def followed(mixed: Mixed, *recorders: Recorder) -> LeaderAndEpoch:
     """The genuine leader, once all have what it has written so far."""
-    await until(lambda: all(recorder.leaders[-1].leader_id in mixed.genuine for recorder in recorders))
+    await until(
+        lambda: all(recorder.leaders and recorder.leaders[-1].leader_id in mixed.genuine for recorder in recorders)
+    )
     leader = recorders[0].leaders[-1]
     assert leader.leader_id is not None
     number = leader.leader_id

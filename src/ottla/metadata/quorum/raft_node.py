@@ -98,7 +98,7 @@ class RaftNode:
         self._handled = asyncio.Event()
         """Set after inputs were handled."""
         self._timer: asyncio.TimerHandle | None = None
-        self._replies: dict[int, asyncio.Future[Any]] = {}
+        self._replies: dict[Any, asyncio.Future[Any]] = {}
         self._last_token = 0
         self._role = Role.UNATTACHED
         self._leader_address: tuple[str, int] | None = None
@@ -212,17 +212,15 @@ class RaftNode:
 
     async def close(self) -> None:
         """See `QuorumNode`."""
-        if self._is_closed:
-            return
-        if self._machine is not None:
+        has_failed = self._is_closed
+        if self._machine is not None and not has_failed:
             self._put(lambda machine, now_ms: machine.shut_down(now_ms))
             await self._until_handed_over()
         self._end(NotQuorumLeader(f"node {self.node_id} leaves the metadata quorum"))
         await self._tasks.close()
         await self._peers.close()
         if self._log is not None:
-            async with self._log.lock, self._syncing:
-                await self._in_thread(self._log.close)
+            await self._in_thread(self._log.release if has_failed else self._log.close)
         self._threads.shutdown(wait=False)
 
     def fail(self, problem: BaseException) -> None:
