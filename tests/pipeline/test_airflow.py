@@ -107,11 +107,8 @@ def test_a_dag_runs_flows_of_a_job_once_with_its_profile_and_parameters(
     airflow: Airflow, shop: Shop, ottla: CommandLine, tmp_path: Path
 ) -> None:
     (tmp_path / "ottla.toml").write_text("[profile.night]\nconf = {'spark.driver.memory' = '700m'}\n")
-    given = "profile='night', parameters={'least': '{{ ds[-2:] }}'}"
-    dag = shop.dag(
-        f"OttlaJobOperator(job=job, ottla=ottla, only=['passed'], {given})",
-        "OttlaJobOperator(job=job, ottla=ottla, excluded=['broken'], close_windows_until='{{ ts }}')",
-    )
+    given = "profile='night', parameters={'least': '{{ ds[-2:] }}'}, close_windows_until='{{ ts }}'"
+    dag = shop.dag(f"OttlaJobOperator(job=job, ottla=ottla, excluded=['broken'], {given})")
     output = airflow("dags", "test", dag, "2026-01-11")
     assert shop.passed() == list(range(11, 30))
     assert "passed: first " in output  # the job's own output
@@ -145,6 +142,7 @@ def test_the_documented_dag_runs(airflow: Airflow, shop: Shop, ottla: CommandLin
     assert shop.passed() == sorted([*range(30), *range(30)])  # by the run that was awaited, and by the operator's
 
 
+@pytest.mark.soak
 def test_a_task_fails_with_the_reason_of_its_job(airflow: Airflow, shop: Shop) -> None:
     dag = shop.dag("OttlaJobOperator(job=job, ottla=ottla)")
     output = airflow("dags", "test", dag, code=1)

@@ -407,6 +407,7 @@ def test_a_golden_test_joins_and_compares_all_versions(spark: SparkSession, boot
     assert outputs["named"] == [{"value": {"n": 1, "name": "b"}}]
 
 
+@pytest.mark.soak
 def test_the_example_of_the_page_runs(new_topic: TopicFactory, bootstrap: str, tmp_path: Path) -> None:
     changes, orders = new_topic(), new_topic()  # the pages' names are those of other examples, too
     customers = Customers(changes, *COLUMNS[:2], ("country", "text", -1))

@@ -381,6 +381,7 @@ def test_a_golden_test_compares_the_table_that_would_be(spark: SparkSession, boo
     assert outputs == {"copy": [{"value": row}], "shop.dead-letters": []}
 
 
+@pytest.mark.soak
 def test_the_example_of_the_page_runs(new_topic: TopicFactory, bootstrap: str, tmp_path: Path) -> None:
     source = new_topic(2, name="shop.public.customers")
     page = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text()

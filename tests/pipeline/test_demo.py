@@ -105,7 +105,7 @@ def test_java_is_asked_for_in_one_sentence(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr.startswith("ottla: Spark runs on Java 17 or newer; JAVA_HOME is ")
     assert done.stderr.count("\n") == 1
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 60
 
 
 def test_wrong_usage_has_its_own_exit_code(capsys: pytest.CaptureFixture[str]) -> None:

@@ -116,6 +116,7 @@ def test_everything_comes_out_also_what_waits_for_later_rows(
     assert headers["ottla.dead-letter.timestamp"] == "1767225600003"
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_cases_pass_and_fail(tmp_path: Path) -> None:
     job = tmp_path / "copy.py"

@@ -57,7 +57,7 @@ def test_more_than_fits_into_memory_is_written_in_order(new_topic: TopicFactory)
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("kind", [OttlaProcess, GenuineKafka])
+@pytest.mark.parametrize("kind", [OttlaProcess, pytest.param(GenuineKafka, marks=pytest.mark.soak)])
 def test_a_broker_that_goes_away_in_a_transaction_is_waited_for(
     tmp_path: Path, kind: type[OttlaProcess] | type[GenuineKafka]
 ) -> None:

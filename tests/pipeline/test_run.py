@@ -169,6 +169,7 @@ def test_a_run_that_was_killed_is_lost_and_leaves_nothing_behind(
     assert ottla.status("letters")["flows"]["copies"]["state"] == "lost"
 
 
+@pytest.mark.soak
 def test_ctrl_c_lets_the_micro_batches_finish(broker: BrokerProcess, ottla: CommandLine, tmp_path: Path) -> None:
     make(broker, "words").send(["a", "b"])
     job, begun = tmp_path / "words.py", tmp_path / "begun"
@@ -192,6 +193,7 @@ def test_ctrl_c_lets_the_micro_batches_finish(broker: BrokerProcess, ottla: Comm
     assert (tmp_path / "written" / "_SUCCESS").exists()
 
 
+@pytest.mark.soak
 def test_a_run_whose_spark_was_killed_says_so_and_leaves_nothing_behind(
     broker: BrokerProcess, ottla: CommandLine, tmp_path: Path
 ) -> None:

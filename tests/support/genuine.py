@@ -288,14 +288,23 @@ class GenuineKafka(BrokerProcess):
         }
         self.properties_file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         if not (Path(settings["log.dirs"].split(",")[0]) / "meta.properties").exists():
-            arguments = ("format", "-t", _CLUSTER_ID, "-c", str(self.properties_file), *self._format_options)
-            kafka_tool(
-                "StorageTool",
-                *arguments,
-                jvm_options=self.tool_jvm_options,
-                version=self._version,
-                classes=self._classes,
-            )
+            self._format("format", "-t", _CLUSTER_ID, "-c", str(self.properties_file), *self._format_options)
+
+    def _format(self, *arguments: str) -> None:
+        """Run the tool in the virtual machine that the tests of this process share, where that has the same classes."""
+        shares = self.tool_jvm_options is None and not self._as_it_comes
+        if shares and self._classes is None and self._version == KAFKA_VERSION:
+            from tests.support import tool_server  # which imports this module
+
+            tool_server.kafka_tool("StorageTool", *arguments)
+            return
+        kafka_tool(
+            "StorageTool",
+            *arguments,
+            jvm_options=self.tool_jvm_options,
+            version=self._version,
+            classes=self._classes,
+        )
 
     def command(self) -> list[str]:
         """`kafka.Kafka server.properties` with the options of the virtual machine."""

@@ -27,7 +27,7 @@ from ottla.server.routing import OWN_ROUTES, ROUTES, Route
 
 MOST_S: Final = 0.05
 EVERY_S: Final = 0.004
-TRIES: Final = 3
+TRIES: Final = 6
 TOPICS: Final = 300
 PARTITIONS: Final = 1000
 GROUP: Final = "group"

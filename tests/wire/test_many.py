@@ -52,7 +52,7 @@ def test_a_thousand_idle_connections(broker: OttlaProcess) -> None:
         assert per_connection < 8 * 1024
         busy_before = broker.cpu_seconds()
         time.sleep(1)
-        assert broker.cpu_seconds() - busy_before < 0.2
+        assert broker.cpu_seconds() - busy_before < 0.5
         teller.fill("steady", batch(b"v"))
         for sock in opened[::100]:  # they are served as on the first day
             sock.sendall(b"\x00\x00\x00\x0a\x00\x12\x00\x00\x00\x00\x00\x09\xff\xff")

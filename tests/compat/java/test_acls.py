@@ -1,8 +1,8 @@
 """Kafka's own tool for access rules: what it adds, Ottla lists, and the other way round."""
 
 from tests.compat.cli.program import OttlaProgram
-from tests.support.genuine import kafka_tool
 from tests.support.ottla_process import OttlaProcess
+from tests.support.tool_server import kafka_tool
 
 SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",

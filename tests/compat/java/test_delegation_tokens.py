@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.genuine import ToolFailedError, kafka_tool
+from tests.support.genuine import ToolFailedError
 from tests.support.ottla_process import OttlaProcess
 from tests.support.probe import free_port
+from tests.support.tool_server import kafka_tool
 
 MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 LINES = [f"{number}" for number in range(100)]
+_ALL_LINES = ("--max-messages", str(len(LINES)), "--timeout-ms", "30000")
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +64,7 @@ def test_a_token_is_created_used_renewed_and_expired(broker: tuple[OttlaProcess,
         own = client_config(tmp_path, token_id, secret, is_token=True, mechanism=mechanism)
         at = ("--bootstrap-server", address, "--topic", f"by-token-{mechanism}", "--command-config", own)
         kafka_tool("ConsoleProducer", *at, stdin="".join(f"{line}\n" for line in LINES))
-        received = kafka_tool("ConsoleConsumer", *at, "--from-beginning", "--timeout-ms", "5000")
+        received = kafka_tool("ConsoleConsumer", *at, "--from-beginning", *_ALL_LINES)
         assert received.stdout.splitlines() == LINES
     with pytest.raises(ToolFailedError, match="not allowed on"):
         tool(address, own, "--create", "--max-life-time-period", "-1")

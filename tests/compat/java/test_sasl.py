@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.genuine import ToolFailedError, kafka_tool
+from tests.support.genuine import ToolFailedError
 from tests.support.ottla_process import OttlaProcess
 from tests.support.probe import free_port
+from tests.support.tool_server import kafka_tool
 
 MODULES = "org.apache.kafka.common.security"
 LINES = [f"{number}" for number in range(300)]
@@ -62,7 +63,7 @@ def test_users_of_the_tool_log_in_and_renew_their_logins(
     at = ("--bootstrap-server", address, "--topic", mechanism, "--command-config", config)
     kafka_tool("ConsoleProducer", *at, stdin="".join(f"{line}\n" for line in LINES))
     # the consumer waits longer than a login lasts, and renews its own (KIP-368)
-    received = kafka_tool("ConsoleConsumer", *at, "--from-beginning", "--timeout-ms", "5000")
+    received = kafka_tool("ConsoleConsumer", *at, "--from-beginning", "--timeout-ms", "7000")
     assert received.stdout.splitlines() == LINES
     assert "has not authenticated" not in running.log_text()
 

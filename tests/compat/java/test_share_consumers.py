@@ -4,9 +4,9 @@ import json
 
 from confluent_kafka import Producer
 from tests.compat.factories import NewNameFactory, NewTopicFactory
-from tests.support.genuine import kafka_tool
 from tests.support.share_groups import prepare_coordinator, set_group, topic_id
 from tests.support.share_workers import Handled, ShareWorkers
+from tests.support.tool_server import kafka_tool
 
 
 def produce(bootstrap: str, topic: str, count: int, *, keys: int = 4, partitions: int = 1, batch: int = 10) -> None:

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 from tests.support.certificates import Authority
-from tests.support.genuine import ToolFailedError, kafka_tool
+from tests.support.genuine import ToolFailedError
 from tests.support.ottla_process import OttlaProcess
 from tests.support.probe import free_port
 from tests.support.requirements import java_program
+from tests.support.tool_server import kafka_tool
 
 PASSWORD = "changeit"
 

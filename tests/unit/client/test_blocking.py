@@ -122,7 +122,7 @@ def test_several_silent_brokers_take_no_longer_than_one_and_hold_up_no_answer() 
         server(silent) as first,
         server(silent) as second,
         server(answering) as third,
-        Connections(lambda address: connect(address, 0.6)) as connections,
+        Connections(lambda address: connect(address, 1.5)) as connections,
     ):
         for address in (first, second, third):
             connections.to(address)
@@ -132,7 +132,7 @@ def test_several_silent_brokers_take_no_longer_than_one_and_hold_up_no_answer() 
         assert list(connections) == [third]
     assert [type(found[address]) for address in (first, second)] == [BrokerSilent, BrokerSilent]
     assert found[third].controller_id == 2
-    assert took_s < 1.1, "one timeout of 0.6 s"
+    assert took_s < 2.9, "one timeout of 1.5 s, not two"
 
 
 def test_an_answer_that_drips_is_not_waited_for_longer_than_one_that_does_not_come() -> None:

@@ -122,7 +122,7 @@ def test_one_that_hangs_refuses_and_nothing_waits_again(caplog: pytest.LogCaptur
     authorizer, _ = asking(lambda action: let_go.wait() and True)
     began = time.monotonic()
     assert not any(allows(authorizer, f"t{number}") for number in range(1000))
-    assert time.monotonic() - began < 5 * ANSWERED_WITHIN_S + 1
+    assert time.monotonic() - began < 100 * ANSWERED_WITHIN_S
     assert "has not answered within 0.1 s" in caplog.text
     let_go.set()
     eventually(lambda: allows(authorizer))

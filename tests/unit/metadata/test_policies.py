@@ -84,7 +84,7 @@ def test_a_policy_that_hangs_refuses_and_later_requests_wait_no_longer() -> None
         codes = await asyncio.gather(*(code_of(policy) for _ in range(50)))
         took = time.monotonic() - started
         assert set(codes) == {ErrorCode.POLICY_VIOLATION}
-        assert took < 10 * TIMEOUT_S, "each request has waited for its own"
+        assert took < 25 * TIMEOUT_S, "each request has waited for its own"
         let_go.set()
         while await code_of(policy) is not None:
             await asyncio.sleep(0.01)

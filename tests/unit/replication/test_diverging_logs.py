@@ -222,8 +222,8 @@ def test_who_leads_before_the_answer_comes_keeps_its_log(tmp_path: Path, monkeyp
         parted(pair)
         pair.when_asked_for_offsets = lambda: pair.follower.become(FOLLOWER, 4)
         pair.fetchers.follow(pair.follower.partition, TOPIC_ID)
+        await eventually_true(lambda: pair.follower.partition.leading)
         await asyncio.sleep(0.05)
-        assert pair.follower.partition.leading
         assert pair.follower.log.log_end_offset == 3
 
     run(tmp_path, monkeypatch, story)

@@ -13,6 +13,7 @@ from tests.unit.replication.leader_and_follower import (
     TP,
     Pair,
     batch,
+    eventually_true,
     run,
 )
 
@@ -30,8 +31,7 @@ def test_a_follower_copies_bytes_high_watermark_and_epochs(tmp_path: Path, monke
         pair.leader.log.high_watermark = Offset(1)
         pair.fetchers.follow(pair.follower.partition, TOPIC_ID)
         await pair.until_equal()
-        await asyncio.sleep(0.02)
-        assert pair.follower.log.high_watermark == 1
+        await eventually_true(lambda: pair.follower.log.high_watermark == 1 and pair.asked[-1].fetch_offset == 2)
         assert pair.follower.log.latest_epoch == 3
         assert (pair.asked[0].current_leader_epoch, pair.asked[0].last_fetched_epoch) == (3, -1)
         assert (pair.asked[-1].fetch_offset, pair.asked[-1].last_fetched_epoch) == (2, 3)
@@ -69,12 +69,11 @@ def test_a_fetch_says_only_what_is_new_until_the_leader_has_forgotten_the_sessio
         pair.leader.write(3, b"a")
         pair.fetchers.follow(pair.follower.partition, TOPIC_ID)
         await pair.until_equal()
-        await asyncio.sleep(0.05)
+        await eventually_true(lambda: pair.said[-1] == 0)
         assert pair.said[0] == 1
-        assert pair.said[-1] == 0
         pair.session_id = 12
         requests = len(pair.said)
-        await asyncio.sleep(0.05)
+        await eventually_true(lambda: 1 in pair.said[requests:] and pair.said[-1] == 0)
         assert pair.said[requests:].count(1) == 1
         pair.leader.write(3, b"b")
         await pair.until_equal()
@@ -185,7 +184,7 @@ def test_a_leader_without_room_for_sessions_is_told_everything_each_time(
         pair.leader.write(3, b"a")
         pair.fetchers.follow(pair.follower.partition, TOPIC_ID)
         await pair.until_equal()
-        await asyncio.sleep(0.03)
+        await eventually_true(lambda: len(pair.said) > 2)
         assert set(pair.said) == {1}
 
     run(tmp_path, monkeypatch, story)
