@@ -3,7 +3,7 @@
 import weakref
 from types import ModuleType
 
-import kafka  # type: ignore[import-untyped]
+import kafka
 import pytest
 from confluent_kafka import Producer
 from tests.support import client_ends
