@@ -39,7 +39,7 @@ class Host(Protocol):
     def delivered(self) -> None:
         """A listener has received more."""
 
-    def snapshot_is_due(self, at: OffsetAndEpoch, bytes_since: int) -> bool:
+    def snapshot_is_due(self, bytes_since: int) -> bool:
         """Whether a snapshot should be written after so many bytes."""
 
     def begin_snapshot(self, at: OffsetAndEpoch, records: Iterable[bytes]) -> None:
@@ -173,7 +173,7 @@ class Delivery:
         self._host.delivered()
 
     def _offer_snapshot(self, at: OffsetAndEpoch) -> None:
-        if self._snapshot_records is None or not self._host.snapshot_is_due(at, self._bytes_since_snapshot):
+        if self._snapshot_records is None or not self._host.snapshot_is_due(self._bytes_since_snapshot):
             return
         records = self._snapshot_records()
         if records is not None:

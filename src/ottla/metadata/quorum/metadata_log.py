@@ -12,7 +12,7 @@ log at the first torn one.
 import asyncio
 import logging
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -318,8 +318,9 @@ class MetadataLog:
         """A snapshot of this node's own is on the disk."""
         self._snapshots = {**self._snapshots, snapshot: size}
 
-    def clean(self) -> None:
-        """Delete old snapshots, and the segments below those that stay, as `metadata.max.retention.*` say.
+    def clean(self) -> Callable[[], None] | None:
+        """Take out old snapshots, and the segments below those that stay, as `metadata.max.retention.*` say. Returns
+        the removal of their files, which needs no lock; None if nothing is old.
 
         The newest snapshot stays, and so does everything behind it. Raises OSError, KafkaStorageError.
         """
@@ -333,20 +334,23 @@ class MetadataLog:
                 break
             total -= self._snapshots[old]
             oldest_kept = following
-        if oldest_kept is not None:
-            self.delete_before(oldest_kept)
+        return None if oldest_kept is None else self.begin_at(oldest_kept)
 
-    def delete_before(self, snapshot: OffsetAndEpoch) -> None:
-        """Let the log begin at a snapshot, and delete those before it. Raises OSError, KafkaStorageError."""
+    def begin_at(self, snapshot: OffsetAndEpoch) -> Callable[[], None] | None:
+        """Let the log begin at a snapshot; the removal of what was before it. Raises OSError, KafkaStorageError."""
         if snapshot.offset > self._log.high_watermark:
-            return  # it is not known yet to be committed
+            return None  # it is not known yet to be committed
         self._log.delete_records_before(Offset(snapshot.offset))
         deletion = self._log.apply_retention(self.clock.now_ms())
         gone = self._forget([old for old in self._snapshots if old < snapshot])
         self._fs.sync_directory(self.directory)
-        if deletion is not None:
-            deletion.remove()
-        self._remove(gone)
+
+        def remove() -> None:
+            if deletion is not None:
+                deletion.remove()
+            self._remove(gone)
+
+        return remove
 
     def _is_old(self, snapshot: OffsetAndEpoch, now_ms: int) -> bool:
         if self.config.retention_ms < 0:

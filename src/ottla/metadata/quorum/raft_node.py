@@ -18,22 +18,21 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import islice
 from random import Random
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from ottla.client.sockets import Connect
 from ottla.clock import Clock
-from ottla.errors import ErrorCode, KafkaStorageError, OttlaError
+from ottla.errors import KafkaStorageError, OttlaError
 from ottla.log.fs import FileSystem
-from ottla.log.reader import ColdRead
 from ottla.metadata.quorum import election_file
+from ottla.metadata.quorum.answers import Answers
 from ottla.metadata.quorum.appends import Appends
 from ottla.metadata.quorum.delivery import Delivery, lowest
 from ottla.metadata.quorum.metadata_log import MetadataLog, MetadataLogConfig, encode_records
 from ottla.metadata.quorum.node import LeaderAndEpoch, Listener, NotQuorumLeader, OffsetAndEpoch, SnapshotRecords
 from ottla.metadata.quorum.peers import Peers
-from ottla.metadata.quorum.snapshots import MAX_BATCH_BYTES
+from ottla.metadata.quorum.snapshotting import Snapshotting
 from ottla.protocol.schema import Message
 from ottla.quorum import effects
 from ottla.quorum.config import OwnReplica, QuorumConfig
@@ -48,10 +47,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 Input = Callable[[QuorumMachine, int], Sequence[Effect]]
 """Something that has happened, for the machine at a monotonic time in milliseconds."""
-
-CLEAN_INTERVAL_S: Final = 60.0
-RECORDS_AT_ONCE: Final = 500
-"""Records of a snapshot that are made in one turn of the loop."""
 
 
 def _ignore(problem: BaseException) -> None:
@@ -98,8 +93,7 @@ class RaftNode:
         self._handled = asyncio.Event()
         """Set after inputs were handled."""
         self._timer: asyncio.TimerHandle | None = None
-        self._replies: dict[Any, asyncio.Future[Any]] = {}
-        self._last_token = 0
+        self._answers = Answers(self._in_thread, self._tasks)
         self._role = Role.UNATTACHED
         self._leader_address: tuple[str, int] | None = None
         self._high_watermark: int | None = None
@@ -112,8 +106,7 @@ class RaftNode:
         self._unsynced = asyncio.Event()
         self._cuts = 0
         """How often the log was truncated, or replaced by a snapshot."""
-        self._snapshot_at_s = clock.monotonic()
-        self._is_writing_snapshot = False
+        self._snapshotting: Snapshotting | None = None
         self._is_closed = False
         self._log: MetadataLog | None = None
         self._machine: QuorumMachine | None = None
@@ -169,10 +162,7 @@ class RaftNode:
         """
         if self._is_closed:
             raise KafkaStorageError(f"node {self.node_id} is no longer part of the metadata quorum")
-        self._last_token += 1
-        token = self._last_token
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._replies[token] = answer
+        token, answer = self._answers.open()
         self._put(
             lambda machine, now_ms: machine.handle(
                 token, request, now_ms, version=version, wall_ms=self._clock.now_ms()
@@ -181,7 +171,7 @@ class RaftNode:
         try:
             return await answer
         finally:
-            del self._replies[token]
+            self._answers.close(token)
             if answer.cancelled() and self._machine is not None:
                 self._machine.forget(token)
 
@@ -193,6 +183,9 @@ class RaftNode:
         election = await self._in_thread(election_file.read, self._fs, self._log.directory)
         self._machine = QuorumMachine(self.own, self._config, self._log, self._random.randrange)
         machine = self._machine
+        self._snapshotting = Snapshotting(
+            self._log, machine, self._log_config, self._syncing, self._in_thread, self._tasks
+        )
         begun = await self._in_thread(machine.start, election, self._now_ms())
         async with self._log.lock:
             await self._carry_out(begun)
@@ -202,7 +195,7 @@ class RaftNode:
         self._set_timer()
         self._tasks.spawn(self._run(), "metadata quorum")
         self._tasks.spawn(self._sync(), "syncs of the metadata log")
-        self._tasks.spawn(self._clean(), "deletion of old metadata")
+        self._tasks.spawn(self._snapshotting.clean(), "deletion of old metadata")
 
     def _open(self) -> MetadataLog:
         try:
@@ -238,10 +231,7 @@ class RaftNode:
             self._timer.cancel()
         self._inputs.clear()
         self._appends.fail(NotQuorumLeader(str(problem)))
-        for answer in self._replies.values():
-            if not answer.done():
-                answer.set_exception(problem)
-                answer.exception()
+        self._answers.fail(problem)
         self._set_leader(LeaderAndEpoch(None, self.leader.epoch), None, 0)
 
     # --- inputs -------------------------------------------------------------------------------------------------
@@ -312,11 +302,11 @@ class RaftNode:
                 case effects.Send():
                     self._peers.send(effect)
                 case effects.Reply():
-                    self._reply(effect.token, effect.response)
+                    self._answers.reply(effect.token, effect.response)
                 case effects.ReplyRecords():
-                    self._reply_records(effect)
+                    self._answers.reply_records(effect, self.log)
                 case effects.ReplySnapshot():
-                    self._tasks.spawn(self._reply_snapshot(effect), "answer to FetchSnapshot")
+                    self._answers.reply_snapshot(effect, self.log)
                 case effects.Append():
                     self._append(effect)
                 case effects.AppendFetched():
@@ -370,47 +360,6 @@ class RaftNode:
             batch = encode_records(values, base_offset=effect.base_offset, epoch=effect.epoch, now_ms=now_ms)
         self.log.append(batch, effect.base_offset)
         self._unsynced.set()
-
-    def _reply(self, token: Any, response: Message) -> None:
-        answer = self._replies.get(token)
-        if answer is not None and not answer.done():
-            answer.set_result(response)
-
-    def _reply_records(self, effect: effects.ReplyRecords) -> None:
-        answer = self._replies.get(effect.token)
-        if answer is None or answer.done():
-            return
-        max_bytes = max(1, min(effect.max_bytes, MAX_BATCH_BYTES))
-        found = self.log.read(effect.offset, max_bytes, upper_bound=self.log.end.offset)
-        if isinstance(found, ColdRead):
-            self._tasks.spawn(self._reply_cold(effect, found), "answer to Fetch")
-            return
-        response: Any = effect.response
-        response.responses[0].partitions[0].records = found
-        answer.set_result(response)
-
-    async def _reply_cold(self, effect: effects.ReplyRecords, found: ColdRead) -> None:
-        response: Any = effect.response
-        try:
-            response.responses[0].partitions[0].records = (await self._in_thread(found.run)).data
-        except OttlaError as problem:
-            response.responses[0].partitions[0].error_code = problem.code
-        self._reply(effect.token, response)
-
-    async def _reply_snapshot(self, effect: effects.ReplySnapshot) -> None:
-        response: Any = effect.response
-        partition = response.topics[0].partitions[0]
-        max_bytes = max(1, min(effect.max_bytes, MAX_BATCH_BYTES))
-        try:
-            partition.unaligned_records = await self._in_thread(
-                self.log.read_snapshot, effect.snapshot, effect.position, max_bytes
-            )
-        except FileNotFoundError:
-            partition.error_code = ErrorCode.SNAPSHOT_NOT_FOUND
-        except OSError as problem:
-            log.error("cannot read snapshot %s for another node: %s", effect.snapshot, problem)
-            partition.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-        self._reply(effect.token, response)
 
     def _advance(self, high_watermark: int) -> None:
         self._high_watermark = high_watermark
@@ -494,65 +443,22 @@ class RaftNode:
         """See `delivery.Host`."""
         self._appends.delivered(lowest(self._deliveries, self._high_watermark or 0))
 
-    def snapshot_is_due(self, at: OffsetAndEpoch, bytes_since: int) -> bool:
+    def snapshot_is_due(self, bytes_since: int) -> bool:
         """See `delivery.Host`."""
-        if self._is_writing_snapshot:
-            return False
-        interval_s = self._log_config.snapshot_interval_ms / 1000
-        return bytes_since >= self._log_config.bytes_between_snapshots or bool(
-            interval_s and self._clock.monotonic() - self._snapshot_at_s >= interval_s
-        )
+        return self._snapshotting is not None and self._snapshotting.is_due(bytes_since)
 
     def begin_snapshot(self, at: OffsetAndEpoch, records: Iterable[bytes]) -> None:
         """See `delivery.Host`."""
-        self._is_writing_snapshot = True
-        self._tasks.spawn(self._write_due_snapshot(at, records), f"snapshot of the metadata log at {at.offset}")
-
-    async def _write_due_snapshot(self, at: OffsetAndEpoch, records: Iterable[bytes]) -> None:
-        try:
-            await self.write_snapshot(at, records)
-        except (OSError, KafkaStorageError) as problem:
-            # The log still has everything: nothing is lost but room on the disk, and the next one is tried.
-            log.error("cannot write a snapshot of the metadata log in %s: %s", self._log_dir, problem)
-        finally:
-            self._is_writing_snapshot = False
+        assert self._snapshotting is not None
+        self._snapshotting.begin(at, records)
 
     async def write_snapshot(self, at: OffsetAndEpoch, records: Iterable[bytes]) -> None:
         """See `QuorumNode`."""
-        newest = self.log.newest_snapshot
-        if newest is not None and newest.offset >= at.offset:
-            return
-        assert self._machine is not None
-        self._snapshot_at_s = self._clock.monotonic()
-        of_voters = self._machine.voter_records(at.offset)
-        writer = await self._in_thread(self.log.new_snapshot, at, of_voters)
+        assert self._snapshotting is not None, "not started"
         try:
-            rest = iter(records)
-            while some := list(islice(rest, RECORDS_AT_ONCE)):
-                await self._in_thread(writer.add_all, some)
-            size = await self._in_thread(writer.finish)
-        except BaseException:
-            writer.discard()
-            raise
-        async with self.log.lock:
-            self.log.has_written(at, size)
-            self._machine.log_cleaned()
-        log.info("wrote a snapshot of the metadata log at offset %d: %d bytes", at.offset, size)
-        await self._delete_old()
-
-    async def _clean(self) -> None:
-        while True:
-            await asyncio.sleep(CLEAN_INTERVAL_S)
-            await self._delete_old()
-
-    async def _delete_old(self) -> None:
-        try:
-            async with self.log.lock, self._syncing:
-                await self._in_thread(self.log.clean)
-                if self._machine is not None:
-                    self._machine.log_cleaned()
-        except (OSError, OttlaError) as problem:
-            log.error("cannot delete old files of the metadata log in %s: %s", self._log_dir, problem)
+            await self._snapshotting.write(at, records)
+        except OSError as problem:
+            raise KafkaStorageError(f"cannot write a snapshot in {self._log_dir}: {problem}") from problem
 
     async def _in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
         """The result of what waits for a disk. A cancelled caller leaves only when the thread is done: the locks that

@@ -42,7 +42,7 @@ class Node:
     def delivered(self) -> None:
         self.moved.set()
 
-    def snapshot_is_due(self, at: OffsetAndEpoch, bytes_since: int) -> bool:
+    def snapshot_is_due(self, bytes_since: int) -> bool:
         return self.is_due and bytes_since > 0
 
     def begin_snapshot(self, at: OffsetAndEpoch, records: Iterable[bytes]) -> None:

@@ -53,6 +53,12 @@ def snapshot(log: MetadataLog, at: OffsetAndEpoch, values: Iterable[bytes]) -> i
     return size
 
 
+def clean(log: MetadataLog) -> None:
+    removal = log.clean()
+    assert removal is not None
+    removal()
+
+
 @pytest.fixture
 def fs() -> FaultyFS:
     made = FaultyFS(seed=1)
@@ -116,7 +122,7 @@ def test_a_snapshot_lets_old_segments_and_snapshots_go_and_a_restart_finds_it(fs
     log.note_committed(20)
     snapshot(log, OffsetAndEpoch(5, 1), [b"first"])
     snapshot(log, OffsetAndEpoch(15, 1), [b"second", b"third"])
-    log.clean()
+    clean(log)
     assert log.newest_snapshot == log.oldest_snapshot == (15, 1)
     assert log.start_offset == 15
     names = {name for name, _, _ in fs.names(f"/data/{DIRECTORY}")}
@@ -144,10 +150,10 @@ def test_retention_by_time_keeps_the_newest_snapshot(fs: FaultyFS) -> None:
     log.note_committed(3)
     for offset in (1, 2, 3):
         snapshot(log, OffsetAndEpoch(offset, 1), [b"s"])
-    log.clean()
+    assert log.clean() is None
     assert log.oldest_snapshot == (1, 1)
     clock.advance(seconds=5)
-    log.clean()
+    clean(log)
     assert log.oldest_snapshot == log.newest_snapshot == (3, 1)
     assert log.start_offset == 3
     assert log.end == (3, 1)
@@ -249,7 +255,9 @@ def test_a_log_whose_beginning_is_lost_is_refused(fs: FaultyFS) -> None:
         append(log, [b"x" * 100], epoch=1)
     log.note_committed(20)
     snapshot(log, OffsetAndEpoch(15, 1), [])
-    log.delete_before(OffsetAndEpoch(15, 1))
+    removal = log.begin_at(OffsetAndEpoch(15, 1))
+    assert removal is not None
+    removal()
     log.close()
     fs.remove(log.snapshot_path(OffsetAndEpoch(15, 1)))
     with pytest.raises(KafkaStorageError, match="no snapshot holds what was before"):
