@@ -13,16 +13,19 @@ from confluent_kafka.admin import (
     AclOperation,
     AclPermissionType,
     AdminClient,
+    NewPartitions,
     NewTopic,
     ResourcePatternType,
     ResourceType,
     ScramCredentialInfo,
     ScramMechanism,
+    UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
 from tests.support.eventually import eventually
 from tests.support.genuine import GenuineKafka
 from tests.support.metadata_records import normal, without_secrets
+from tests.support.metadata_state import Described, described_by, metadata_shell, part_of_log, replayed, unordered
 from tests.support.tool_server import kafka_tool
 
 from ottla.admin import Admin, QuotaEntity
@@ -30,6 +33,7 @@ from ottla.cli.app import run
 from ottla.cli.terminal import exits
 from ottla.clock import SystemClock
 from ottla.cluster.image import ResourceType as ConfigType
+from ottla.cluster.metadata_log.snapshots import snapshot_records
 from ottla.config.log import LogConfig
 from ottla.errors import CorruptMessage
 from ottla.ids import BrokerId, LeaderEpoch, Offset, PartitionId, TopicName
@@ -41,6 +45,10 @@ from ottla.log.partition_log import PartitionLog
 from ottla.log.producer_state import Origin, ProducerState, decode_snapshot
 from ottla.log.reader import ColdRead
 from ottla.metadata.adoption import find_adoptable
+from ottla.metadata.quorum.snapshots import SnapshotWriter, file_name, read_records
+from ottla.metadata.store.layout import uuid_to_text
+from ottla.protocol.metadata_records import DelegationTokenRecord
+from ottla.quorum.replicas import OffsetAndEpoch
 from ottla.records.batch import Compression, is_intact, iter_batches
 from ottla.records.control import ControlType, EndTransaction, encode_end_transaction
 from ottla.records.record import Record, decode_records, encode_batch
@@ -52,6 +60,15 @@ SEGMENT_BYTES = 1 << 20  # the least that Kafka takes
 CONFIG = LogConfig(segment_bytes=SEGMENT_BYTES)
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 NOW_MS = SystemClock().now_ms()
+TOKEN = DelegationTokenRecord(
+    owner="User:alice",
+    requester="User:alice",
+    renewers=["User:bob"],
+    issue_timestamp=NOW_MS,
+    max_timestamp=NOW_MS + 2000,
+    expiration_timestamp=NOW_MS + 1000,
+    token_id="token",
+)
 
 
 def _values(number: int) -> bytes:
@@ -154,7 +171,10 @@ def test_dump_log_segments_reads_snapshots_and_aborted_transactions(ottlas: Path
 class Written:
     """What a genuine broker has got, and its files after a kill and after a clean stop."""
 
-    def __init__(self, committed: list[bytes], aborted: list[bytes], killed: Path, stopped: Path) -> None:
+    def __init__(
+        self, committed: list[bytes], aborted: list[bytes], killed: Path, stopped: Path, described: Described
+    ) -> None:
+        self.described = described
         self.committed = committed
         self.aborted = aborted
         self.killed = killed
@@ -205,8 +225,19 @@ def _describe(bootstrap: str) -> None:
     credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
     password = UserScramCredentialUpsertion("alice", credential, b"secret", b"salt")
     admin.alter_user_scram_credentials([password])["alice"].result(30)
+    admin.alter_user_scram_credentials([UserScramCredentialUpsertion("bob", credential, b"secret")])["bob"].result(30)
+    removed = UserScramCredentialDeletion("bob", ScramMechanism.SCRAM_SHA_256)
+    admin.alter_user_scram_credentials([removed])["bob"].result(30)
+    admin.create_topics([NewTopic("gone", 2, 1)])["gone"].result(30)
+    admin.delete_topics(["gone"])["gone"].result(30)
+    admin.create_topics([NewTopic("gone", 1, 1, config={"cleanup.policy": "compact"})])["gone"].result(30)
+    admin.create_partitions([NewPartitions("gone", 3)])["gone"].result(30)
     with Admin(bootstrap) as others:
         others.alter_quotas(QuotaEntity(user="alice"), {"producer_byte_rate": 1e6})
+        others.alter_quotas(QuotaEntity(user="a/b", client_id=""), {"request_percentage": 12.5})
+        others.alter_quotas(QuotaEntity(ip=""), {"connection_creation_rate": 7.0})
+        others.alter_quotas(QuotaEntity(client_id="c"), {"consumer_byte_rate": 5.0})
+        others.alter_quotas(QuotaEntity(client_id="c"), {"consumer_byte_rate": None})
 
 
 @pytest.fixture(scope="module")
@@ -225,12 +256,13 @@ def kafkas(tmp_path_factory: pytest.TempPathFactory) -> Written:
         admin.create_topics([NewTopic(TOPIC, 1, 1, config=settings)])[TOPIC].result(30)
         _describe(kafka.bootstrap)
         committed, aborted = _produce(kafka.bootstrap)
+        described = described_by(kafka.bootstrap)
         kafka.kill()
         shutil.copytree(kafka.log_dir, base / "killed")
         kafka.start()
         kafka.stop()
         shutil.copytree(kafka.log_dir, base / "stopped")
-    return Written(committed, aborted, base / "killed", base / "stopped")
+    return Written(committed, aborted, base / "killed", base / "stopped", described)
 
 
 def _open(path: Path) -> tuple[LogDirectory, PartitionLog]:
@@ -369,6 +401,47 @@ def test_the_newest_snapshot_of_the_metadata_is_taken_over(kafkas: Written, tmp_
     newest.write_bytes(newest.read_bytes()[:-1])
     with pytest.raises(CorruptMessage, match=f"{newest.name} is damaged or incomplete"):
         find_adoptable([path], BrokerId(1))
+
+
+def test_the_metadata_log_and_its_snapshot_make_one_state(kafkas: Written) -> None:
+    directory = kafkas.stopped / "__cluster_metadata-0"
+    newest = max(directory.glob("*.checkpoint"))
+    snapshot = list(read_records(FS, str(newest)))
+    log = part_of_log(directory, int(newest.name.partition("-")[0]))
+    of_log, of_snapshot = replayed(log), replayed(snapshot)
+    assert of_log.image()._replace(features_epoch=0) == of_snapshot.image()._replace(features_epoch=0)
+    assert len(of_log.image().topics[TopicName("gone")].partitions) == 3
+    # What genuine Kafka has written of it is what is written of it here.
+    assert unordered(snapshot_records(of_log)) == unordered(snapshot)
+    assert unordered(snapshot_records(of_snapshot)) == unordered(snapshot)
+
+
+def test_the_metadata_log_is_what_clients_were_answered(kafkas: Written) -> None:
+    image = replayed(part_of_log(kafkas.killed / "__cluster_metadata-0")).image()
+    assert Described.of(image) == kafkas.described
+
+
+def test_kafkas_shell_and_dump_read_a_snapshot_of_ottlas(kafkas: Written, tmp_path: Path) -> None:
+    state = replayed(part_of_log(kafkas.stopped / "__cluster_metadata-0"))
+    state.take(TOKEN)
+    at = OffsetAndEpoch(42, 3)
+    writer = SnapshotWriter(FS, str(tmp_path), at, last_append_time_ms=NOW_MS, of_voters=[], now_ms=NOW_MS)
+    for value in snapshot_records(state):
+        writer.add(value)
+    writer.finish()
+    file = tmp_path / file_name(at)
+    dumped = _dump([file], "--cluster-metadata-decoder")
+    assert dumped.count('"type":"PARTITION_RECORD"') == sum(
+        len(topic.partitions) for topic in state.image().topics.values()
+    )
+    assert '"tokenId":"token"' in dumped
+    topic = state.image().topics[TopicName("gone")]
+    at_partition = f"/image/topics/byId/{uuid_to_text(topic.topic_id)}/2"
+    shown = metadata_shell(
+        file, "cat", at_partition, "/image/features/metadataVersion", "/image/producerIds/nextProducerId"
+    )
+    assert f"leaderEpoch={topic.partitions[2].leader_epoch}" in shown
+    assert shown.splitlines()[1:] == ["Optional[4.3-IV0]", str(state.next_producer_id)]
 
 
 def test_kafka_serves_what_ottla_wrote(tmp_path: Path) -> None:

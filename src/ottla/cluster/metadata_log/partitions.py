@@ -3,12 +3,14 @@
 Kafka's records have two sets of replicas that are not in sync: the eligible leader replicas, which have all that is
 committed, and the last known ones, which may lack some of it (KIP-966). The image's facts stand in them so:
 
-    departed                  the eligible ones, and then the last known ones
+    departed                  the eligible ones, and then the last known ones, as far as they are not in sync
     eligible_count            how many are eligible
     last_known_leader         the first last known one while the leader recovers: it has led, the elected one has not
-    begins_anew               likewise, where that is the leader itself: it was elected without data
+    begins_anew               likewise, where the first two are the leader itself: it was elected without data. Kafka
+                              never names a replica twice
 
-A genuine controller understands this as it should: it elects eligible ones, and a last known one that is alone.
+A genuine controller understands this as it should: it elects eligible ones, and a last known one that is alone. What it
+writes itself is understood, too: a partition that nobody leads has the leader before as last known one.
 Source: KIP-966 and KIP-858; Kafka 4.3, `PartitionRegistration`.
 """
 
@@ -144,7 +146,7 @@ def recorded(image: PartitionImage) -> tuple[int, Brokers, Brokers]:
     """Recovery state, eligible and last known replicas of the image's partition, as records have them."""
     eligible, rest = image.eligible, image.departed[image.eligible_count :]
     if image.begins_anew:
-        return RECOVERING, eligible, (image.leader, *rest)
+        return RECOVERING, eligible, (image.leader, image.leader, *rest)
     if image.last_known_leader != NO_LEADER:
         return RECOVERING, eligible, (image.last_known_leader, *rest)
     return RECOVERED, eligible, rest
@@ -153,13 +155,16 @@ def recorded(image: PartitionImage) -> tuple[int, Brokers, Brokers]:
 def _with_departed(image: PartitionImage, recovery: int, eligible: Brokers, last_known: Brokers) -> PartitionImage:
     begins_anew, known_leader = False, NO_LEADER
     if recovery == RECOVERING and last_known:
-        begins_anew = last_known[0] == image.leader
-        known_leader = NO_LEADER if begins_anew else last_known[0]
+        begins_anew = last_known[:2] == (image.leader, image.leader)
+        known_leader = NO_LEADER if last_known[0] == image.leader else last_known[0]
         last_known = last_known[1:]
+    present = (*image.isr, image.leader)
+    out_of_sync = tuple(replica for replica in eligible if replica not in present)
+    others = tuple(replica for replica in last_known if replica not in present and replica not in out_of_sync)
     return image._replace(
         last_known_leader=known_leader,
-        departed=eligible + last_known,
-        eligible_count=len(eligible),
+        departed=out_of_sync + others,
+        eligible_count=len(out_of_sync),
         begins_anew=begins_anew,
     )
 

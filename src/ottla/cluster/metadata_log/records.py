@@ -189,6 +189,8 @@ class _Draft:
         first = self._change(topic_id, before, after)
         if self._is_led_anew(image, after):
             first.leader = after.leader
+        if _facts(changed(before, first, self._share).image) != _facts(after):
+            self._name_facts(first, before, after)
         yield first
         for nth in range(1, max(bumps, steps)):
             further = records.PartitionChangeRecord(partition_id=after.partition, topic_id=topic_id)
@@ -214,17 +216,21 @@ class _Draft:
             fields["removing_replicas"] = [*after.removing]
         if after.adding != image.adding:
             fields["adding_replicas"] = [*after.adding]
-        recovery, eligible, last_known = recorded(after)
-        if _stays_uncertain(before, after) and not last_known:
-            recovery = RECOVERING
-        if recovery != before.recovery:
-            fields["leader_recovery_state"] = recovery
-        if self._level >= ELIGIBLE_SINCE:
-            if eligible != before.eligible:
-                fields["eligible_leader_replicas"] = [*eligible]
-            if last_known != before.last_known:
-                fields["last_known_elr"] = [*last_known]
+        if recorded(after)[0] == RECOVERED != before.recovery and not _stays_uncertain(before, after):
+            fields["leader_recovery_state"] = RECOVERED
         return records.PartitionChangeRecord(partition_id=after.partition, topic_id=topic_id, **fields)
+
+    def _name_facts(self, record: records.PartitionChangeRecord, before: PartitionState, after: PartitionImage) -> None:
+        """Have the record say which replicas could lead, where it is not the same as before."""
+        recovery, eligible, last_known = recorded(after)
+        if recovery != before.recovery:
+            record.leader_recovery_state = recovery
+        if self._level < ELIGIBLE_SINCE:
+            return
+        if eligible != before.eligible:
+            record.eligible_leader_replicas = [*eligible]
+        if last_known != before.last_known:
+            record.last_known_elr = [*last_known]
 
     def _placed_anew(self, before: PartitionState, replicas: Sequence[BrokerId]) -> list[UUID]:
         known = dict(zip(before.image.replicas, before.directories, strict=True))
@@ -250,6 +256,11 @@ class _Draft:
             if level != self._features.get(feature, 0):
                 yield records.FeatureLevelRecord(name=feature, feature_level=level)
         self._features = levels
+
+
+def _facts(image: PartitionImage) -> tuple[object, ...]:
+    """Those of a partition that stand in its recovery state and in the replicas that are not in sync."""
+    return image.last_known_leader, image.departed, image.eligible_count, image.begins_anew
 
 
 def _stays_uncertain(before: PartitionState, after: PartitionImage) -> bool:

@@ -180,7 +180,9 @@ class ClusterState:
 
     def _remove_topic(self, record: records.RemoveTopicRecord) -> None:
         name = self.topics.remove(record)
-        if self.configs.pop((ResourceType.TOPIC, name), None) is not None:
+        resource = ResourceType.TOPIC, str(name)
+        if self.configs.pop(resource, None) is not None:
+            self._own_configs.discard(resource)
             self._configs_changed = True
 
     def _config(self, record: records.ConfigRecord) -> None:

@@ -74,6 +74,7 @@ def _partitions(draw: st.DrawFn, number: int, before: PartitionImage | None) -> 
     if before is not None and bumps == 0:
         leader = before.leader
     steps = draw(st.integers(max(1, bumps), 3))
+    others = [replica for replica in others if replica != leader]
     departed = tuple(draw(st.permutations(others))[: draw(st.integers(0, len(others)))])
     previous = [replica for replica in replicas if replica != leader and replica not in departed]
     begins_anew = leader != NO_LEADER and draw(st.booleans())

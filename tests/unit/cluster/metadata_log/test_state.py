@@ -127,6 +127,14 @@ def test_settings_quotas_and_credentials_are_settings() -> None:
     assert after.configs[ResourceType.USER, "alice"] == {"producer_byte_rate": "1024"}
     assert after.configs.keys() == before.configs.keys() - {(ResourceType.TOPIC, "t"), (ResourceType.CLIENT, "c")}
     assert "SCRAM-SHA-512" in before.configs[ResourceType.USER, "alice"]
+    state.replay_all(framed(topic(), config, records.RemoveTopicRecord(topic_id=TOPIC), topic(), config))
+    assert state.image().topic_config(T) == {"retention.ms": "1"}, "created, removed and created before it is seen"
+
+
+def _after(record: records.PartitionChangeRecord) -> PartitionImage:
+    """The partition after a change of one that nobody but broker 1 is in sync with."""
+    state = state_of([topic(), partition(0, 1, 2, 3, isr=[1], leader_recovery_state=1), record])
+    return _partition(state)
 
 
 def test_eligible_and_last_known_replicas_have_left_in_their_order() -> None:
@@ -137,6 +145,14 @@ def test_eligible_and_last_known_replicas_have_left_in_their_order() -> None:
     state.replay_all(framed(recovering))
     second = _partition(state)
     assert (second.last_known_leader, second.departed, second.eligible) == (1, (2,), ())
+    anew = change(0, leader=3, last_known_elr=[3, 3, 2])
+    assert (_after(anew).begins_anew, _after(anew).last_known_leader, _after(anew).departed) == (True, -1, (2,))
+    # Genuine Kafka has the last leader among both, or elected it without knowing what it has.
+    both = change(0, leader=-1, isr=[], leader_recovery_state=0, eligible_leader_replicas=[1], last_known_elr=[1, 3])
+    assert (_after(both).departed, _after(both).eligible) == ((1, 3), (1,))
+    last = change(0, leader=1, isr=[1], leader_recovery_state=1, last_known_elr=[1])
+    assert (_after(last).departed, _after(last).last_known_leader, _after(last).begins_anew) == ((), -1, False)
+
     state.replay_all(framed(change(0, leader_recovery_state=0), records.ClearElrRecord(topic_name="t")))
     third = _partition(state)
     assert (third.last_known_leader, third.departed, third.partition_epoch) == (-1, (), 12)
