@@ -295,7 +295,7 @@ def test_hostile_requests_are_answered_within_limits_and_change_nothing(tmp_path
             for request, version in hostile(at):
                 answer = await asyncio.wait_for(node.handle(request, version), 30)
                 pieces = encode_response(answer, version, 1)
-                largest = max(largest, sum(len(piece) for piece in pieces))  # type: ignore[arg-type]  # no file region
+                largest = max(largest, sum(len(piece) for piece in pieces))
             assert 8 << 20 <= largest <= (8 << 20) + 2048
             assert not quorum.servers[1].problems
             last = await node.append([b"after all that"], epoch=1)
