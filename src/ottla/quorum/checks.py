@@ -121,7 +121,7 @@ def settle(state: QuorumState, error: int, hint: LeaderHint) -> bool | None:
     A response of an earlier epoch is ignored, whatever its content.
     """
     if hint.epoch < state.epoch:
-        return True
+        return False
     if hint.epoch > state.epoch or error in (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER):
         return adopt(state, hint)
     if error == ErrorCode.UNKNOWN_LEADER_EPOCH:

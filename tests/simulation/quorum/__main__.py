@@ -5,7 +5,6 @@ A seed that fails is run again by its number. All runs share one process: nothin
 
 import argparse
 import json
-import re
 import sys
 import time
 from contextlib import nullcontext
@@ -42,17 +41,19 @@ def main() -> int:
 
 
 def run(seed: int, breakage: Breakage | None = None, kinds: tuple[str, ...] | None = None) -> dict[str, Any]:
-    """The report of one run; what else is found in a broken quorum than its own symptom is raised."""
+    """The report of one run."""
     case = None if breakage is None else BREAKAGES[breakage]
     world = World(seed, kinds or (case.faults if case else None))
     try:
         with nullcontext() if case is None else case.broken():
             return asdict(world.run())
     except Exception as problem:
-        text = f"{type(problem).__name__}: {problem}"
-        if case is not None and not re.search(case.finds, text):
-            raise
-        return {"seed": seed, "problem": text, "faults": dict(world.happened), "virtual_seconds": world.now / 1000}
+        return {
+            "seed": seed,
+            "problem": f"{type(problem).__name__}: {problem}",
+            "faults": dict(world.happened),
+            "virtual_seconds": world.now / 1000,
+        }
 
 
 def _seeds(text: str) -> range:

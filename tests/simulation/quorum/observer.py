@@ -27,6 +27,8 @@ class Observer:
         """Checksum and previous epoch of each batch, by base offset and epoch."""
         self.committed: list[tuple[int, int, bytes]] = []
         """Base offset, epoch and content of the committed batches."""
+        self.committed_by: list[tuple[int, OffsetAndEpoch]] = []
+        """Epochs of the leaders that committed records, and how far each of them got."""
         self.committed_end = OffsetAndEpoch(0, 0)
         self.states: dict[int, bytes] = {0: b"\0" * 4}
         """The state that the committed records up to an offset add up to."""
@@ -44,14 +46,12 @@ class Observer:
             return
         if self.leaders.setdefault(change.epoch, node.id) != node.id:
             raise Broken(f"two leaders in epoch {change.epoch}: {self.leaders[change.epoch]} and {node.id}")
-        end = self.committed_end
-        if node.disk.end.offset < end.offset or not self._has_committed(node):
-            raise Broken(f"leader completeness: {node.id}, leader of epoch {change.epoch}, lacks records before {end}")
-
-    def _has_committed(self, node: Node) -> bool:
-        """Whether the node has the last committed record, and so, by log matching, all of them."""
-        end = self.committed_end
-        return end.offset <= node.disk.start.offset or node.disk.epoch_at(end.offset - 1) == end.epoch
+        for epoch, end in self.committed_by:
+            if epoch < change.epoch and not _has(node, end):
+                raise Broken(
+                    f"leader completeness: node {node.id}, leader of epoch {change.epoch}, lacks records before {end}, "
+                    f"which were committed in epoch {epoch}"
+                )
 
     def advanced(self, node: Node, high_watermark: int) -> None:
         if node.machine.role is Role.LEADER and high_watermark > self.committed_end.offset:
@@ -63,6 +63,9 @@ class Observer:
         for batch in node.disk.batches:
             if batch.next > node.high_watermark and batch.base < high_watermark:
                 self._commit(node, batch)
+        if node.machine.role is Role.LEADER:
+            self.committed_by.append((node.machine.epoch, self.committed_end))
+            del self.committed_by[:-20]
         node.high_watermark = high_watermark
         if node.disk.start.offset > self.committed_end.offset:
             raise Broken(f"node {node.id} has a snapshot of records that are not committed")
@@ -111,3 +114,8 @@ class Observer:
     def installed(self, node: Node, snapshot: OffsetAndEpoch, state: bytes) -> None:
         if self.states.get(snapshot.offset) != state:
             raise Broken(f"node {node.id} installs a snapshot {snapshot} with another state")
+
+
+def _has(node: Node, end: OffsetAndEpoch) -> bool:
+    """Whether a node has the record before `end`, and so, by log matching, all before it."""
+    return end.offset <= node.disk.start.offset or node.disk.epoch_at(end.offset - 1) == end.epoch

@@ -12,8 +12,11 @@ from random import Random
 from typing import Any, Final
 from uuid import UUID
 
+from ottla.protocol.compiled import decode, encode
+from ottla.protocol.errors import UnencodableMessage
 from ottla.protocol.messages.add_raft_voter import AddRaftVoterRequest, Listener
 from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, SupportedFeatureKey
+from ottla.protocol.messages.fetch import FetchRequest
 from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from ottla.protocol.schema import Message
 from ottla.quorum.config import OwnReplica, QuorumConfig
@@ -26,6 +29,7 @@ from tests.simulation.quorum.disk import Disk, snapshot_of
 from tests.simulation.quorum.node import Node, PowerCut
 from tests.simulation.quorum.observer import Broken, Observer
 
+NEWEST: Final = 99
 TROUBLE_MS: Final = 12_000
 RECOVERY_MS: Final = 30_000
 KINDS: Final = (
@@ -45,7 +49,6 @@ KINDS: Final = (
     "voters",
     "snapshots",
 )
-NEWEST: Final = 99
 
 
 @dataclass
@@ -58,6 +61,7 @@ class Report:
     elections: int
     faults: dict[str, int]
     virtual_seconds: float
+    sent: int
     problem: str | None = None
 
 
@@ -68,6 +72,7 @@ class Pending:
     node: Node
     life: int
     id: int
+    version: int = NEWEST
     is_over: bool = False
 
 
@@ -90,14 +95,22 @@ class Trouble:
     torn: float = 0.0
 
 
+def _copied(message: Message, version: int) -> Message:
+    data = b"".join(bytes(piece) for piece in encode(message, version))  # type: ignore[arg-type]
+    return decode(type(message), data, version)
+
+
 class World:
     """One run, which its seed decides."""
 
-    def __init__(self, seed: int, kinds: tuple[str, ...] | None = None) -> None:
+    def __init__(self, seed: int, kinds: tuple[str, ...] | None = None, *, encodes: bool = False) -> None:
+        """With `encodes` messages are encoded, in versions that differ from node to node."""
         self.seed = seed
+        self.encodes = encodes
         self.random = Random(seed)
         self.kinds = kinds or tuple(self.random.sample(KINDS, 6))
         self.now = 0
+        self.sent = 0
         self.trouble = Trouble()
         self.happened: Counter[str] = Counter()
         self._events: list[tuple[int, int, Node | None, int, Callable[..., None], tuple[Any, ...]]] = []
@@ -174,21 +187,43 @@ class World:
         return (sender.id, receiver.id) in self.trouble.cut or self.random.random() < self.trouble.loss
 
     def send(self, sender: Node, effect: Send) -> None:
+        """Send a request on its way, which may end nowhere, or arrive twice."""
+        self.sent += 1
         receiver = self.by_address[effect.to.host, effect.to.port]
         pending = Pending(sender, sender.life, effect.id)
         self.at(self.now + effect.timeout_ms, sender, self._fail, pending)
         if not receiver.is_up:
             self.at(self.now + self._delay(), sender, self._fail, pending)
             return
+        try:
+            request, pending.version = self._on_the_wire(effect.request, receiver)
+        except UnencodableMessage:
+            self.at(self.now + self._delay(), sender, self._fail_as_unsupported, pending)
+            return
         copies = 2 if self.trouble.loss and self.random.random() < 0.2 else 1
         for _ in range(copies):
             if not self._is_lost(sender, receiver):
-                self.at(self.now + self._delay(), receiver, self._deliver, receiver, pending, effect.request)
+                self.at(self.now + self._delay(), receiver, self._deliver, receiver, pending, request)
+
+    def _on_the_wire(self, message: Message, receiver: Node) -> tuple[Message, int]:
+        """The request as it arrives, and its version; every third node knows no newest versions."""
+        if not self.encodes:
+            return message, NEWEST
+        version = message.VERSIONS[-1]
+        if receiver.id % 3 == 0 and version > 0 and not isinstance(message, FetchRequest | AddRaftVoterRequest):
+            version -= 1
+        return _copied(message, version), version
 
     def _fail(self, pending: Pending) -> None:
         if not pending.is_over:
             pending.is_over = True
             pending.node.carry_out(pending.node.machine.failed(pending.id, pending.node.now))
+
+    def _fail_as_unsupported(self, pending: Pending) -> None:
+        if not pending.is_over:
+            pending.is_over = True
+            node = pending.node
+            node.carry_out(node.machine.failed(pending.id, node.now, unsupported=True))
 
     def _deliver(self, receiver: Node, pending: Pending, request: Message) -> None:
         if isinstance(request, ApiVersionsRequest):
@@ -196,7 +231,9 @@ class World:
             self.reply(receiver, Delivery(pending), ApiVersionsResponse(api_keys=[], supported_features=[feature]))
             return
         receiver.carry_out(
-            receiver.machine.handle(Delivery(pending), request, receiver.now, version=NEWEST, wall_ms=receiver.now)
+            receiver.machine.handle(
+                Delivery(pending), request, receiver.now, version=pending.version, wall_ms=receiver.now
+            )
         )
 
     def reply(self, sender: Node, token: Any, response: Message) -> None:
@@ -204,6 +241,8 @@ class World:
         if not isinstance(token, Delivery):
             token(response)
         elif not self._is_lost(sender, token.pending.node):
+            if self.encodes:
+                response = _copied(response, token.pending.version)
             self.at(self.now + self._delay(), None, self._answer, token.pending, response)
 
     def _answer(self, pending: Pending, response: Message) -> None:
@@ -373,6 +412,7 @@ class World:
             len(self.observer.leaders),
             dict(self.happened),
             self.now / 1000,
+            self.sent,
         )
 
     def _recover(self) -> None:
