@@ -296,6 +296,7 @@ class Broker:
             audit=audit,
             tokens=tokens,
             cluster=membership,
+            membership=membership,
         )
         dispatcher = Dispatcher(services)
         stack.push_async_callback(dispatcher.close)

@@ -1,13 +1,13 @@
-"""The brokers registered in the store, with their epochs and addresses, and the current controller.
+"""The brokers registered in the cluster, with their epochs and addresses, and the current controller.
 
-Without TLS and SASL this distinguishes another broker from a client. It is read when a request does not fit the last
-reading, not for every request. The data of brokers that have gone stay, so that followers go on while
-their sessions are suspended.
+Without TLS and SASL this distinguishes another broker from a client. With ZooKeeper, it is read when a request does not
+fit the last reading, not for every request; the log of a quorum is there already. The data of brokers that have gone
+stay, so that followers go on while their sessions are suspended.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from ipaddress import ip_address, ip_network
 from typing import Final, NamedTuple
 
@@ -35,6 +35,34 @@ class Claim(NamedTuple):
     """This broker's own epoch, as the controller knows it."""
 
 
+class Found(NamedTuple):
+    """What is registered now."""
+
+    brokers: Mapping[BrokerId, BrokerImage]
+    controller_epoch: int
+    controller_id: BrokerId | None
+    """None between two controllers; the previous one may still be sending in its epoch."""
+
+
+Find = Callable[[], Awaitable[Found]]
+"""Read the registrations. Raises an `OttlaError` while they cannot be read."""
+
+
+def found_in(store: MetadataStore) -> Find:
+    """The registrations in a store."""
+
+    async def find() -> Found:
+        nodes = await store.read(layout.BROKERS_PATH)
+        nodes |= await store.read(layout.CONTROLLER_EPOCH_PATH)
+        nodes |= await store.read(layout.CONTROLLER_PATH)
+        image = layout.read_image(nodes)
+        epoch = nodes.get(layout.CONTROLLER_EPOCH_PATH)
+        controller_id = image.controller_id if layout.CONTROLLER_PATH in nodes else None
+        return Found(image.brokers, NEVER if epoch is None else int(epoch.data), controller_id)
+
+    return find
+
+
 class _Registered(NamedTuple):
     epoch: int
     hosts: frozenset[str]
@@ -42,17 +70,17 @@ class _Registered(NamedTuple):
 
 
 class RegisteredBrokers:
-    """As last read from the store. On the loop's thread."""
+    """As last read. On the loop's thread."""
 
     def __init__(
         self,
-        store: MetadataStore,
+        find: Find,
         resolve: Resolve,
         networks: Collection[str],
         own_epoch: Callable[[], int],
     ) -> None:
         """`networks` are those from which brokers connect besides the addresses they are registered with."""
-        self._store = store
+        self._find = find
         self._resolve = resolve
         self._networks = [ip_network(network, strict=False) for network in networks]
         self._own_epoch = own_epoch
@@ -139,20 +167,14 @@ class RegisteredBrokers:
 
     async def _read_once(self) -> bool:
         try:
-            nodes = await self._store.read(layout.BROKERS_PATH)
-            nodes |= await self._store.read(layout.CONTROLLER_EPOCH_PATH)
-            nodes |= await self._store.read(layout.CONTROLLER_PATH)
-            image = layout.read_image(nodes)
-            epoch = nodes.get(layout.CONTROLLER_EPOCH_PATH)
-            controller_epoch = NEVER if epoch is None else int(epoch.data)
+            found = await self._find()
         except (OttlaError, ValueError) as problem:
             log.info("the registered brokers cannot be read now: %s", problem)
             return False
-        await self._take(image.brokers)
-        if controller_epoch >= self.controller_epoch:
-            self.controller_epoch = controller_epoch
-            # Between two controllers the node is missing; the previous one may still be sending in its epoch.
-            self._controller_id = image.controller_id if layout.CONTROLLER_PATH in nodes else None
+        await self._take(found.brokers)
+        if found.controller_epoch >= self.controller_epoch:
+            self.controller_epoch = found.controller_epoch
+            self._controller_id = found.controller_id
         return True
 
     async def _take(self, brokers: Mapping[BrokerId, BrokerImage]) -> None:

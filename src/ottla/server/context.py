@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ottla.server.audit.audit_log import AuditLog
     from ottla.server.authentication import Authentication
     from ottla.server.client_quotas import ClientQuotas, Metered
+    from ottla.server.cluster_member import ClusterMember
     from ottla.server.cold_fetches import ColdFetches
     from ottla.server.fetch_sessions import FetchSessionCache
     from ottla.server.keyed_queue import KeyedQueue
@@ -154,8 +155,10 @@ class Services:
     """Where logins, refusals and changes are noted; None without `ottla.audit.file`."""
     tokens: "DelegationTokens | None" = None
     """With which clients can log in, where there is a `delegation.token.secret.key`."""
-    cluster: "Membership | None" = None
+    cluster: "ClusterMember | None" = None
     """This broker's part in a cluster, if it is in one."""
+    membership: "Membership | None" = None
+    """The same, in a cluster with ZooKeeper."""
 
     @property
     def registered_brokers(self) -> "RegisteredBrokers | None":

@@ -73,7 +73,7 @@ class Dispatcher:
         self._claims = claims
         self._gate = InterBrokerGate(services.config, services.registered_brokers, services.loop)
         self._tasks: dict[asyncio.Task[None], Coroutine[Any, Any, Message | Deferred[Any] | None] | None] = {}
-        served = routes or ROUTES | OWN_ROUTES | (CLUSTER_ROUTES if services.cluster is not None else {})
+        served = routes or served_by(cast("Services", services))
         self._routes: dict[int, Route] = {int(key): route for key, route in served.items()}
         self._handlers = handlers or Handlers(services)
         self._slices = services.slices

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from ottla.replication.manager import ReplicaManager
     from ottla.replication.partition import Partition
     from ottla.server.access.access import Access
+    from ottla.server.cluster_member import ClusterMember
     from ottla.server.cold_fetches import ColdFetches
     from ottla.server.fetch_sessions import FetchSessionCache
-    from ottla.server.membership import Membership
     from ottla.server.memory import MemoryBudget
     from ottla.server.shared_answers import SharedAnswers
     from ottla.slices import Slices
@@ -78,7 +78,7 @@ class Parts:
     cold_fetches: "ColdFetches"
     memory: "MemoryBudget"
     slices: "Slices"
-    cluster: "Membership | None"
+    cluster: "ClusterMember | None"
 
 
 class FetchAttempt:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ottla.log.producer_state import ProducerEntry
     from ottla.metadata.view import MetadataView
     from ottla.replication.manager import ReplicaManager
-    from ottla.server.membership import Membership
+    from ottla.server.cluster_member import ClusterMember
     from ottla.slices import Slices
 
 LIST_TRANSACTIONS_VERSION: Final = 0
@@ -43,7 +43,7 @@ class Parts:
     markers: "LocalMarkers"
     transactions: "TransactionCoordinator"
     slices: "Slices"
-    cluster: "Membership | None"
+    cluster: "ClusterMember | None"
 
 
 async def abort_hanging(
@@ -120,7 +120,7 @@ async def _is_under_way(producer_id: int, parts: Parts) -> bool:
     return any(found)
 
 
-async def _has_under_way(leader: BrokerId, producer_id: int, cluster: "Membership") -> bool:
+async def _has_under_way(leader: BrokerId, producer_id: int, cluster: "ClusterMember") -> bool:
     request = ListTransactionsRequest(state_filters=[], producer_id_filters=[producer_id])
     answer = await cluster.ask(leader, request, LIST_TRANSACTIONS_VERSION)
     if answer.error_code:

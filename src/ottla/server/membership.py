@@ -6,55 +6,35 @@ leave   controlled shutdown -> stop copying -> resign as controller -> end the s
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.client.asynchronous import AsyncConnection
 from ottla.client.errors import BrokerUnavailable
 from ottla.client.sockets import Connect, Resolve
-from ottla.cluster.controller import NewTopic
 from ottla.cluster.elections import led_by
 from ottla.cluster.image import MetadataImage
 from ottla.config.zookeeper import zookeeper_security
-from ottla.errors import ApiError, ErrorCode, OttlaError
-from ottla.ids import BrokerId
+from ottla.errors import ErrorCode, OttlaError
 from ottla.metadata.active_controller import ActiveController
 from ottla.metadata.cluster_controller import ClusterController
 from ottla.metadata.cluster_metadata import ClusterMetadata, NotController
 from ottla.metadata.leadership_lease import LeadershipLease, node_of
 from ottla.metadata.policies import Policies
-from ottla.metadata.registered_brokers import RegisteredBrokers
+from ottla.metadata.registered_brokers import RegisteredBrokers, found_in
 from ottla.metadata.store import layout
 from ottla.metadata.store.base import MetadataStore, SessionEvent
 from ottla.metadata.store.zookeeper import ZooKeeperStore
 from ottla.protocol.messages.controlled_shutdown import ControlledShutdownRequest
-from ottla.protocol.messages.create_topics import (
-    CreatableReplicaAssignment,
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-)
-from ottla.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 from ottla.protocol.schema import Message
-from ottla.replication.alter_partition_manager import AlterPartitionManager
-from ottla.replication.decisions.throttles import Throttles
-from ottla.replication.directory_failures import DirectoryFailures
-from ottla.replication.fetcher import ReplicaFetchers
-from ottla.replication.roles import ReplicaRoles
+from ottla.server.cluster_member import ClusterMember
 from ottla.server.controller_connection import ControllerConnection
 from ottla.server.disk_record import DiskRecord
-from ottla.server.remote_coordination import ClusterMarkers, ClusterTransactions
-from ottla.server.remote_share_state import ClusterShareState
-from ottla.tasks import Tasks
 
 if TYPE_CHECKING:
     from ottla.clock import Clock
     from ottla.config.broker import BrokerConfig
-    from ottla.coordinators.markers import LocalMarkers
-    from ottla.coordinators.share_coordinator import ShareCoordinator
-    from ottla.coordinators.transaction_coordinator import TransactionCoordinator
     from ottla.log.directories import LogDirectories
     from ottla.replication.manager import ReplicaManager
 
@@ -63,7 +43,6 @@ log = logging.getLogger(__name__)
 SESSION_FILE: Final = "zookeeper.session"
 """In the first log directory: the session of the last start, which the next one ends."""
 CONTROLLED_SHUTDOWN_VERSION: Final = 3
-CREATE_TOPICS_VERSION: Final = 7
 LOOK_FOR_CONTROLLER_S: Final = 0.05
 HAND_OVER_S: Final = 5.0
 """How long a broker that stops looks for a controller that answers."""
@@ -74,13 +53,12 @@ CLOSE_CONTROLLER_S: Final = 1.5
 """How long a controller may take to finish what it is committing."""
 ALONE_S: Final = 1.0
 """How long it waits for ZooKeeper's list of live brokers."""
-ISR_CHECKS_PER_LAG: Final = 10
-"""How often, in the time that a follower may lag, those that do are looked for."""
-PARTITIONS_PER_TURN: Final = 500
 
 
-class Membership:
+class Membership(ClusterMember):
     """The membership of one broker. On the loop's thread."""
+
+    coordinator = "ZooKeeper"
 
     def __init__(
         self,
@@ -99,51 +77,28 @@ class Membership:
         """`stop_broker` is called with the reason when this broker cannot go on."""
         self.metadata = metadata
         self._store = store
-        self.registered_brokers = registered_brokers
-        self.roles = ReplicaRoles(replicas, metadata.knows_settings_of, clock)
+        super().__init__(
+            metadata,
+            registered_brokers,
+            replicas,
+            config,
+            clock,
+            loop,
+            connect,
+            directories,
+            stop_broker,
+            broker_epoch=lambda: metadata.broker_epoch,
+            knows_settings_of=metadata.knows_settings_of,
+        )
         self.controller_connection = ControllerConnection()
         self.controller_request_lock = asyncio.Lock()
         """Serializes controller requests."""
-        self._config = config
-        self._replicas = replicas
-        self._loop = loop
-        self._connect = connect
         self._controller = ClusterController(store, metadata, config, clock, loop, connect)
-        self.throttles = Throttles(config.node_id)
-        """How fast replicas are copied that have to catch up."""
-        self._throttle(metadata.image, metadata.image)
-        metadata.subscribe(self._throttle)
         metadata.subscribe(self._see_brokers)
-        self._fetchers = ReplicaFetchers(
-            config,
-            self.address_of,
-            lambda: metadata.broker_epoch,
-            loop,
-            connect=connect,
-            throttle=self.throttles.follower,
-            full_directories=replicas.full_directories,
-            start_over=replicas.start_over,
-        )
-        self._alter_partition_manager = AlterPartitionManager(
-            config.node_id, lambda: metadata.broker_epoch, self.ask_controller, loop
-        )
-        self._peers: dict[tuple[BrokerId, bool], AsyncConnection] = {}
-        """By broker, and whether they are for requests that wait there for others to act."""
-        self._tasks = Tasks()
         self._disk_record = disk_record
-        self._failures = DirectoryFailures(
-            replicas,
-            directories,
-            loop,
-            notify_controller=metadata.report_failed_directory,
-            stop_broker=stop_broker,
-        )
-        replicas.fetchers = self._fetchers
-        replicas.propose = self._alter_partition_manager.propose
-        self.leadership_lease = LeadershipLease(store, config.node_id, loop)
+        self.leadership_lease: LeadershipLease = LeadershipLease(store, config.node_id, loop)
         replicas.holds_session = self.leadership_lease.holds
-        replicas.is_coming = self.roles.is_coming
-        metadata.create_at_controller = self._create_at_controller
+        metadata.create_at_controller = self.create_at_controller
         store.on_session(self._session_changed)
 
     # -- coming and going --------------------------------------------------------------------------------------------
@@ -171,16 +126,12 @@ class Membership:
 
     async def leave(self) -> None:
         """Withdraw, and end the session: others need not wait for what this broker still has to do."""
-        await self._tasks.close()
-        await self._failures.close()
-        await self._alter_partition_manager.close()
-        await self._fetchers.close()
+        await self._close_shared()
         closing = self._loop.create_task(self._controller.close())
         await asyncio.wait([closing], timeout=CLOSE_CONTROLLER_S)
         await self.registered_brokers.close()
         await self.leadership_lease.close()
-        for peer in self._peers.values():
-            peer.close()
+        self._close_peers()
         await self.metadata.close()  # a controller that waits for ZooKeeper waits no longer
         await closing
 
@@ -256,29 +207,17 @@ class Membership:
             )
         )
 
+    def _report_failed_directory(self) -> None:
+        self.metadata.report_failed_directory()
+
     def _session_changed(self, event: SessionEvent) -> None:
         if event is SessionEvent.BEGUN:
             self._replicas.fence()
-
-    def _throttle(self, old: MetadataImage, new: MetadataImage) -> None:
-        if old.configs is not new.configs or old is new:
-            config, now = self.metadata.config, self._loop.time()
-            self.throttles.leader.rate.change(config.leader_replication_throttled_rate, now)
-            self.throttles.follower.rate.change(config.follower_replication_throttled_rate, now)
-            self.throttles.read_topics(new)
 
     def _see_brokers(self, old: MetadataImage, new: MetadataImage) -> None:
         """Know others before they ask: when they do, the store may be away."""
         if old.brokers != new.brokers:
             self.registered_brokers.store_changed()
-
-    async def _drop_out_of_sync_followers(self) -> None:
-        while True:
-            await asyncio.sleep(self._config.replica_lag_time_max_ms / 1000 / ISR_CHECKS_PER_LAG)
-            for number, partition in enumerate(self._replicas.partitions(), 1):
-                partition.drop_out_of_sync_followers()
-                if not number % PARTITIONS_PER_TURN:
-                    await asyncio.sleep(0)
 
     # -- others ------------------------------------------------------------------------------------------------------
 
@@ -288,41 +227,6 @@ class Membership:
         if active_controller is None or self.metadata.controller is None:
             raise NotController(f"broker {self._config.node_id} is not the controller")
         return active_controller
-
-    def address_of(self, broker_id: BrokerId) -> tuple[str, int] | None:
-        """Where another broker is reached by this one; None for one that is not alive."""
-        broker = self.metadata.image.brokers.get(broker_id)
-        return None if broker is None else broker.endpoints.get(self._config.inter_broker_listener)
-
-    async def ask(self, broker_id: BrokerId, request: Message, version: int, *, timeout_s: float | None = None) -> Any:
-        """Another broker's answer. Raises `BrokerUnavailable`.
-
-        A broker answers the requests of a connection one after the other, and the markers of transactions only when
-        they are committed: they have one of their own.
-        """
-        address = self.address_of(broker_id)
-        if address is None:
-            raise BrokerUnavailable(f"broker {broker_id} is not alive")
-        key = (broker_id, isinstance(request, WriteTxnMarkersRequest))
-        peer = self._peers.get(key)
-        if peer is not None and (peer.host, peer.port) != address:
-            peer.close()
-            peer = None
-        if peer is None:
-            peer = self._peers[key] = AsyncConnection(*address, f"broker-{self._config.node_id}", connect=self._connect)
-        return await peer.ask(request, version, timeout_s=timeout_s or self._config.request_timeout_ms / 1000)
-
-    def markers(self, local: "LocalMarkers") -> ClusterMarkers:
-        """What brings the ends of transactions to all brokers."""
-        return ClusterMarkers(local, self.metadata, self)
-
-    def transactions(self, local: "TransactionCoordinator") -> ClusterTransactions:
-        """The transaction coordinators of all brokers."""
-        return ClusterTransactions(local, self.metadata, self)
-
-    def share_state(self, local: "ShareCoordinator") -> ClusterShareState:
-        """The share coordinators of all brokers."""
-        return ClusterShareState(local, self.metadata, self)
 
     async def ask_controller(self, request: Message, version: int, *, timeout_s: float | None = None) -> Any:
         """Send a request to the current controller. Raises `BrokerUnavailable` if there is none for so long (None:
@@ -355,30 +259,6 @@ class Membership:
         finally:
             asking.cancel()
             changing.cancel()
-
-    async def _create_at_controller(self, topics: Sequence[NewTopic]) -> list[OttlaError | None]:
-        request = CreateTopicsRequest(
-            topics=[
-                CreatableTopic(
-                    name=topic.name,
-                    num_partitions=topic.partition_count,
-                    replication_factor=topic.replication_factor,
-                    assignments=[
-                        CreatableReplicaAssignment(partition_index=number, broker_ids=list(replicas))
-                        for number, replicas in topic.assignments
-                    ],
-                    configs=[CreatableTopicConfig(name=name, value=value) for name, value in topic.configs.items()],
-                )
-                for topic in topics
-            ],
-            timeout_ms=self._config.request_timeout_ms,
-        )
-        try:
-            answer = await self.ask_controller(request, CREATE_TOPICS_VERSION)
-        except BrokerUnavailable as error:
-            return [error for _ in topics]
-        results = {result.name: result for result in answer.topics}
-        return [_refusal(results[topic.name].error_code, results[topic.name].error_message) for topic in topics]
 
 
 Join = Callable[["ReplicaManager"], Membership]
@@ -426,17 +306,10 @@ async def open_cluster(
 
     def join(replicas: "ReplicaManager") -> Membership:
         registered = RegisteredBrokers(
-            store, resolve, config.inter_broker_peer_addresses, lambda: metadata.broker_epoch
+            found_in(store), resolve, config.inter_broker_peer_addresses, lambda: metadata.broker_epoch
         )
         return Membership(
             store, metadata, registered, replicas, config, clock, loop, connect, directories, disk_record, stop_broker
         )
 
     return metadata, join
-
-
-def _refusal(code: int, message: str | None) -> OttlaError | None:
-    error = ErrorCode(code)
-    if error in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):  # another broker was quicker, which is as good
-        return None
-    return ApiError(error, message or error.name)

@@ -12,7 +12,7 @@ from ottla.protocol.messages.list_offsets import ListOffsetsPartition, ListOffse
 if TYPE_CHECKING:
     from ottla.metadata.view import MetadataView
     from ottla.replication.manager import ReplicaManager
-    from ottla.server.membership import Membership
+    from ottla.server.cluster_member import ClusterMember
 
 LIST_OFFSETS_VERSION: Final = 7
 CONSUMER: Final = -1
@@ -23,7 +23,7 @@ async def partition_ends(
     partitions: Collection[TopicPartition],
     metadata: "MetadataView",
     replicas: "ReplicaManager",
-    cluster: "Membership | None",
+    cluster: "ClusterMember | None",
 ) -> Mapping[TopicPartition, int | ErrorCode]:
     """The high watermark of each partition, or why it cannot be had. Leaders elsewhere are asked, each once."""
     image = metadata.image
@@ -53,7 +53,7 @@ def _end_here(partition: TopicPartition, replicas: "ReplicaManager") -> int | Er
 
 
 async def _ends_at(
-    leader: BrokerId, partitions: Collection[TopicPartition], cluster: "Membership"
+    leader: BrokerId, partitions: Collection[TopicPartition], cluster: "ClusterMember"
 ) -> Mapping[TopicPartition, int | ErrorCode]:
     topics: dict[str, list[ListOffsetsPartition]] = {}
     for topic, number in partitions:

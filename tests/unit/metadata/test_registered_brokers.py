@@ -8,7 +8,7 @@ import pytest
 from ottla.cluster.image import BrokerImage
 from ottla.errors import ErrorCode
 from ottla.ids import BrokerId
-from ottla.metadata.registered_brokers import Claim, RegisteredBrokers
+from ottla.metadata.registered_brokers import Claim, RegisteredBrokers, found_in
 from ottla.metadata.store import layout
 from ottla.metadata.store.base import Create, Delete, StoreUnavailable, Update
 from ottla.testing.memory_store import MemoryStore, MemoryTree
@@ -23,7 +23,7 @@ class Cluster:
     def __init__(self, *networks: str) -> None:
         self.store = MemoryStore(MemoryTree())
         self.hosts: Mapping[str, set[str]] = {"one": {"10.0.0.1"}, "two": {"10.0.0.2", "fd00::2"}}
-        self.brokers = RegisteredBrokers(self.store, self._resolve, networks, lambda: OWN_EPOCH)
+        self.brokers = RegisteredBrokers(found_in(self.store), self._resolve, networks, lambda: OWN_EPOCH)
 
     async def _resolve(self, host: str) -> set[str]:
         return self.hosts.get(host, set())

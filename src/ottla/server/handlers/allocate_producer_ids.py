@@ -11,9 +11,11 @@ if TYPE_CHECKING:
 
 
 async def handle(
-    cluster: "Membership | None", request: AllocateProducerIdsRequest, context: RequestContext
+    membership: "Membership | None", request: AllocateProducerIdsRequest, context: RequestContext
 ) -> AllocateProducerIdsResponse:
     """Raises NOT_CONTROLLER, STALE_BROKER_EPOCH, and what `allocate_producer_ids` does."""
-    assert cluster is not None  # routed in clusters only
-    block = await cluster.active_controller().allocate_producer_ids(BrokerId(request.broker_id), request.broker_epoch)
+    assert membership is not None  # routed in clusters only
+    block = await membership.active_controller().allocate_producer_ids(
+        BrokerId(request.broker_id), request.broker_epoch
+    )
     return AllocateProducerIdsResponse(producer_id_start=block.first, producer_id_len=block.last + 1 - block.first)

@@ -22,11 +22,11 @@ EPOCHS_SINCE = 3
 
 
 async def handle(
-    cluster: "Membership | None", request: AlterPartitionRequest, context: RequestContext
+    membership: "Membership | None", request: AlterPartitionRequest, context: RequestContext
 ) -> AlterPartitionResponse:
     """Each partition on its own. Raises NOT_CONTROLLER and STALE_BROKER_EPOCH for the whole request."""
-    assert cluster is not None  # routed in clusters only
-    active_controller = cluster.active_controller()
+    assert membership is not None  # routed in clusters only
+    active_controller = membership.active_controller()
     broker_id = BrokerId(request.broker_id)
     changes = [
         _change(broker_id, TopicId(topic.topic_id), data, context.api_version)

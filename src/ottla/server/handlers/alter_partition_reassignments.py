@@ -30,7 +30,7 @@ STEP_MASK: Final = 127
 async def handle(
     metadata: "MetadataView",
     slices: "Slices",
-    cluster: "Membership | None",
+    membership: "Membership | None",
     request: AlterPartitionReassignmentsRequest,
     context: RequestContext,
 ) -> AlterPartitionReassignmentsResponse:
@@ -48,11 +48,11 @@ async def handle(
             wanted[tp] = part.replicas
     moves = [(tp, replicas) for tp, replicas in wanted.items() if tp not in twice]
     may_change = request.allow_replication_factor_change
-    if cluster is None:
+    if membership is None:
         image = metadata.image
         answers = await slices.map(lambda move: _refusal(image, move[0], move[1], may_change=may_change), moves)
     else:
-        answers = await cluster.active_controller().reassign(moves, allow_factor_change=may_change)
+        answers = await membership.active_controller().reassign(moves, allow_factor_change=may_change)
     refused: dict[TopicPartition, OttlaError | None] = dict(zip((tp for tp, _ in moves), answers, strict=True))
     refused |= {tp: InvalidRequest("The partition is named twice.") for tp in twice}
     return AlterPartitionReassignmentsResponse(

@@ -26,7 +26,7 @@ from ottla.server.routing import CLUSTER_ROUTES, OWN_ROUTES, ROUTES, Route
 
 if TYPE_CHECKING:
     from ottla.metadata.view import MetadataView
-    from ottla.server.membership import Membership
+    from ottla.server.cluster_member import ClusterMember
     from ottla.server.telemetry import Telemetry
 
 OWN_SOFTWARE: Final = "ottla"
@@ -41,7 +41,7 @@ SOFTWARE_PATTERN: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])
 def handle(
     metadata: "MetadataView",
     telemetry: "Telemetry",
-    cluster: "Membership | None",
+    cluster: "ClusterMember | None",
     request: ApiVersionsRequest,
     context: RequestContext,
 ) -> ApiVersionsResponse:

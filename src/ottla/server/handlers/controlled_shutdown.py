@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 async def handle(
-    cluster: "Membership | None", request: ControlledShutdownRequest, context: RequestContext
+    membership: "Membership | None", request: ControlledShutdownRequest, context: RequestContext
 ) -> ControlledShutdownResponse:
     """The remaining partitions have no leader if the broker stops all the same. Raises NOT_CONTROLLER,
     STALE_BROKER_EPOCH.
     """
-    assert cluster is not None  # routed in clusters only
-    remaining = await cluster.active_controller().let_stop(BrokerId(request.broker_id), request.broker_epoch)
+    assert membership is not None  # routed in clusters only
+    remaining = await membership.active_controller().let_stop(BrokerId(request.broker_id), request.broker_epoch)
     return ControlledShutdownResponse(
         remaining_partitions=[
             RemainingPartition(topic_name=topic, partition_index=partition) for topic, partition in remaining

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ottla.coordinators.share_groups import ShareGroupCoordinator
     from ottla.metadata.view import MetadataView
     from ottla.replication.manager import ReplicaManager
-    from ottla.server.membership import Membership
+    from ottla.server.cluster_member import ClusterMember
     from ottla.slices import Slices
 
 
@@ -44,7 +44,7 @@ class Parts:
     replicas: "ReplicaManager"
     share_groups: "ShareGroupCoordinator"
     slices: "Slices"
-    cluster: "Membership | None"
+    cluster: "ClusterMember | None"
 
 
 async def handle(

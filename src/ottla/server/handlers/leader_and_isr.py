@@ -18,27 +18,27 @@ if TYPE_CHECKING:
 
 
 async def handle(
-    cluster: "Membership | None", request: LeaderAndIsrRequest, context: RequestContext
+    membership: "Membership | None", request: LeaderAndIsrRequest, context: RequestContext
 ) -> LeaderAndIsrResponse:
     """Raises STALE_CONTROLLER_EPOCH and STALE_BROKER_EPOCH for the whole request, and BadFrame."""
-    assert cluster is not None  # routed in clusters only
-    await cluster.metadata.until_registered()
-    cluster.metadata.check_controller(request.controller_epoch, request.broker_epoch)
-    cluster.controller_connection.check(request.controller_epoch, context.connection_id)
-    was_fenced = cluster.leadership_lease.is_fenced
-    with cluster.roles.expecting(request):
-        brought = cluster.roles.topics_brought(request)
-        if brought and cluster.roles.only_follows_new(request, cluster.metadata.broker_id):
-            await cluster.metadata.learn_settings_soon(brought)
+    assert membership is not None  # routed in clusters only
+    await membership.metadata.until_registered()
+    membership.metadata.check_controller(request.controller_epoch, request.broker_epoch)
+    membership.controller_connection.check(request.controller_epoch, context.connection_id)
+    was_fenced = membership.leadership_lease.is_fenced
+    with membership.roles.expecting(request):
+        brought = membership.roles.topics_brought(request)
+        if brought and membership.roles.only_follows_new(request, membership.metadata.broker_id):
+            await membership.metadata.learn_settings_soon(brought)
         elif brought:
-            await cluster.metadata.learn_settings(brought)
-        async with cluster.controller_request_lock:
+            await membership.metadata.learn_settings(brought)
+        async with membership.controller_request_lock:
             # Another controller may have spoken while settings were read.
-            cluster.metadata.check_controller(request.controller_epoch, request.broker_epoch)
-            cluster.controller_connection.check(request.controller_epoch, context.connection_id)
-            outcomes = await cluster.roles.take(request)
+            membership.metadata.check_controller(request.controller_epoch, request.broker_epoch)
+            membership.controller_connection.check(request.controller_epoch, context.connection_id)
+            outcomes = await membership.roles.take(request)
     if was_fenced:  # not by a controller that has spoken before
-        cluster.leadership_lease.unfence()
+        membership.leadership_lease.unfence()
     return LeaderAndIsrResponse(
         topics=[
             LeaderAndIsrTopicError(

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 def handle(
     metadata: "MetadataView",
-    cluster: "Membership | None",
+    membership: "Membership | None",
     request: ListPartitionReassignmentsRequest,
     context: RequestContext,
 ) -> ListPartitionReassignmentsResponse:
     """Null asks for all; what is not being moved is not mentioned. Raises NOT_CONTROLLER."""
-    image = metadata.image if cluster is None else cluster.active_controller().image
+    image = metadata.image if membership is None else membership.active_controller().image
     asked = (
         dict.fromkeys(image.topics)
         if request.topics is None

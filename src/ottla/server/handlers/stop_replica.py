@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 
 async def handle(
-    cluster: "Membership | None", request: StopReplicaRequest, context: RequestContext
+    membership: "Membership | None", request: StopReplicaRequest, context: RequestContext
 ) -> StopReplicaResponse:
     """Raises STALE_CONTROLLER_EPOCH and STALE_BROKER_EPOCH for the whole request, and BadFrame."""
-    assert cluster is not None  # routed in clusters only
-    await cluster.metadata.until_registered()
-    async with cluster.controller_request_lock:
-        cluster.metadata.check_controller(request.controller_epoch, request.broker_epoch)
-        cluster.controller_connection.check(request.controller_epoch, context.connection_id)
-        outcomes = await cluster.roles.stop(request)
+    assert membership is not None  # routed in clusters only
+    await membership.metadata.until_registered()
+    async with membership.controller_request_lock:
+        membership.metadata.check_controller(request.controller_epoch, request.broker_epoch)
+        membership.controller_connection.check(request.controller_epoch, context.connection_id)
+        outcomes = await membership.roles.stop(request)
     return StopReplicaResponse(
         partition_errors=[
             StopReplicaPartitionError(topic_name=topic, partition_index=partition, error_code=code)

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 async def handle(
-    cluster: "Membership | None", request: UpdateMetadataRequest, context: RequestContext
+    membership: "Membership | None", request: UpdateMetadataRequest, context: RequestContext
 ) -> UpdateMetadataResponse:
     """Raises STALE_CONTROLLER_EPOCH and STALE_BROKER_EPOCH, and BadFrame."""
-    assert cluster is not None  # routed in clusters only
-    await cluster.metadata.until_registered()
-    cluster.metadata.check_controller(request.controller_epoch, request.broker_epoch)
-    cluster.controller_connection.check(request.controller_epoch, context.connection_id)
-    cluster.metadata.update(request)
+    assert membership is not None  # routed in clusters only
+    await membership.metadata.until_registered()
+    membership.metadata.check_controller(request.controller_epoch, request.broker_epoch)
+    membership.controller_connection.check(request.controller_epoch, context.connection_id)
+    membership.metadata.update(request)
     return UpdateMetadataResponse()
