@@ -65,8 +65,8 @@ if TYPE_CHECKING:
     from ottla.metadata.acls import Acls
     from ottla.metadata.delegation_tokens import DelegationTokens
     from ottla.server.audit.audit_log import AuditLog
+    from ottla.server.cluster_member import Join
     from ottla.server.connection import FrameHandler
-    from ottla.server.membership import Join
     from ottla.server.metrics.broker_metrics import BrokerMetrics
 
 log = logging.getLogger("ottla")
@@ -190,7 +190,7 @@ class Broker:
         stack.callback(listeners.close)
         policies = await open_policies(config)
         stack.push_async_callback(policies.close)
-        in_cluster = config.zookeeper_connect is not None
+        in_cluster = config.is_in_cluster
         directories = LogDirectories(config.log_dirs, fs=platform.fs, clock=clock, goes_on=in_cluster)
         self._directories = directories
         stack.callback(directories.close)
@@ -296,7 +296,6 @@ class Broker:
             audit=audit,
             tokens=tokens,
             cluster=membership,
-            membership=membership,
         )
         dispatcher = Dispatcher(services)
         stack.push_async_callback(dispatcher.close)
@@ -400,7 +399,12 @@ class Broker:
     def _connect(self, listeners: Listeners, stack: AsyncExitStack) -> "Connect":
         """How this broker connects to others: as their listener between brokers asks for."""
         listener = self.config.inter_broker_listener
-        protocol = self.config.security_protocols.get(listener)
+        return self._connect_to(listener, self.config.security_protocols.get(listener), listeners, stack)
+
+    def _connect_to(
+        self, listener: str, protocol: str | None, listeners: Listeners, stack: AsyncExitStack
+    ) -> "Connect":
+        """How this broker connects to that listener of other nodes."""
         connect = self._platform.connect
         if protocol in TLS_PROTOCOLS:
             connect = listeners.certificates(self.config, listener).connect
@@ -414,30 +418,46 @@ class Broker:
             return lambda host, port: log_in(plain, logins, host, port, client_id)
         return connect
 
+    async def _open_cluster(
+        self, directories: LogDirectories, policies: Policies, listeners: Listeners, stack: AsyncExitStack
+    ) -> "tuple[MetadataView, Join]":
+        """The metadata of a cluster, and how this broker becomes a member. Only one in a cluster pays for that code."""
+        config, platform = self.config, self._platform
+        connect = self._connect(listeners, stack)
+        if config.quorum is not None:
+            from ottla.server.quorum_membership import open_quorum
+
+            quorum = config.quorum
+            to_controllers = self._connect_to(quorum.listener, quorum.security_protocol, listeners, stack)
+            return await open_quorum(
+                config, platform, connect, to_controllers, directories, stack, self._give_up, policies
+            )
+        from ottla.server.membership import open_cluster
+
+        return await open_cluster(
+            config,
+            platform.clock,
+            connect,
+            platform.resolve,
+            platform.open_store,
+            directories,
+            stack,
+            self._give_up,
+            policies,
+        )
+
     async def _open_metadata(
         self, directories: LogDirectories, policies: Policies, listeners: Listeners, stack: AsyncExitStack
     ) -> "tuple[MetadataView, Join | None]":
-        """In a file, changed by this broker; or in ZooKeeper, changed by the controller of its cluster.
+        """In a file, changed by this broker; in ZooKeeper, or in the log of a quorum, changed by a controller.
 
-        With the latter comes how this broker becomes a member.
+        With the latter two comes how this broker becomes a member.
         """
         config, platform = self.config, self._platform
-        if config.zookeeper_connect is not None:
-            from ottla.server.membership import open_cluster  # only a broker in a cluster pays for its code
-
-            metadata, join = await open_cluster(
-                config,
-                platform.clock,
-                self._connect(listeners, stack),
-                platform.resolve,
-                platform.open_store,
-                directories,
-                stack,
-                self._give_up,
-                policies,
-            )
-            listeners.open(metadata.config, config)
-            return metadata, join
+        if config.is_in_cluster:
+            opened: tuple[MetadataView, Join] = await self._open_cluster(directories, policies, listeners, stack)
+            listeners.open(opened[0].config, config)
+            return opened
         file = Path(config.metadata_log_dir or config.log_dirs[0]) / FILE_NAME
         cluster_id = directories.find_cluster_id() or uuid_to_text(uuid4())
         directories.acquire(cluster_id=cluster_id, node_id=config.node_id)

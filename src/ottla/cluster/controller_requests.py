@@ -100,6 +100,29 @@ def requests_after(
     return planned
 
 
+class OwnChanges(NamedTuple):
+    """A broker's own part of a change that it reads in the log of a quorum."""
+
+    lead_and_follow: LeaderAndIsrRequest | None
+    stop: StopReplicaRequest | None
+
+
+def own_changes(
+    sender: Sender, broker: BrokerImage, old: MetadataImage, new: MetadataImage, *, everything: bool
+) -> OwnChanges:
+    """What a controller would send the broker about its replicas; `everything` when it has just been started."""
+    if everything:
+        return OwnChanges(_leader_and_isr(sender, broker, new, _everything(new), ALL_STATES, old), None)
+    changed, gone = _changes(old, new)
+    moved = [(topic, [part for part in parts if _has_moved(old, topic, part)]) for topic, parts in changed]
+    held = _held_by(broker.broker_id, moved)
+    stopped = _stopped(broker.broker_id, old, changed, gone)
+    return OwnChanges(
+        _leader_and_isr(sender, broker, new, held, SOME_STATES, old) if held else None,
+        _stop_replica(sender, broker, stopped) if stopped else None,
+    )
+
+
 def announcements(sender: Sender, image: MetadataImage, parts: Withheld) -> dict[BrokerId, list[Request]]:
     """What has every broker learn of partitions that were withheld, as far as they are still there."""
     shown = [

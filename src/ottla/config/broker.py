@@ -424,7 +424,7 @@ class BrokerConfig:
             )
         if self.node_id < 0:
             raise InvalidConfig("broker.id: must be 0 or more; Ottla makes up no ids")
-        if self.zookeeper_connect is not None or self.quorum is not None:
+        if self.is_in_cluster:
             advertised = {listener.name: listener for listener in self.advertised_listeners}
             for listener in self.listeners:
                 if advertised.get(listener.name, listener).host in ("0.0.0.0", "::"):
@@ -490,6 +490,11 @@ class BrokerConfig:
     def quorum(self) -> Quorum | None:
         """The controllers of this node's cluster; None for a node that has ZooKeeper, or is alone."""
         return quorum(self)
+
+    @property
+    def is_in_cluster(self) -> bool:
+        """Whether other nodes know this one: it has ZooKeeper, or belongs to a quorum."""
+        return self.zookeeper_connect is not None or self.quorum is not None
 
     @property
     def unprotected_listeners(self) -> list[str]:

@@ -33,7 +33,7 @@ def check_listeners(now: BrokerConfig, after: BrokerConfig) -> None:
                 f"listener.name.{name.lower()}: settings of the existing listener {name} cannot be changed while the "
                 "broker runs; restart the broker, or add another listener"
             )
-        if now.zookeeper_connect is not None and before[name] != wanted[name]:
+        if now.is_in_cluster and before[name] != wanted[name]:
             raise InvalidConfig(
                 f"listeners: the address of {name}, which is registered in the cluster, cannot be changed while the "
                 "broker runs; restart the broker, or add another listener"

@@ -9,7 +9,7 @@ from ottla.clock import Clock
 from ottla.config.log import LogConfig
 from ottla.errors import KafkaStorageError
 from ottla.ids import BrokerId, TopicId, TopicPartition
-from ottla.log.directory import ConfigFor, LogDirectory
+from ottla.log.directory import UNKNOWN_EPOCH, ConfigFor, LogDirectory
 from ottla.log.fs import FileSystem
 from ottla.log.new_log import NewLog
 from ottla.log.partition_log import PartitionLog
@@ -96,6 +96,22 @@ class LogDirectories:
         return self.is_incomplete or any(
             directory.is_stale or partition in directory.vanished for directory in self.online
         )
+
+    def expect(self, partition: TopicPartition) -> None:
+        """The cluster has put a partition here: unless its log was found, it is lost."""
+        if self.get(partition) is None and self.online:
+            self.online[0].vanished.add(partition)
+
+    @property
+    def previous_broker_epoch(self) -> int:
+        """The epoch of the broker that last shut all of them down cleanly; -1 if none did."""
+        found = {directory.previous_broker_epoch for directory in self.online}
+        return found.pop() if len(found) == 1 and self.all_online else UNKNOWN_EPOCH
+
+    def set_broker_epoch(self, epoch: int) -> None:
+        """Note at a clean shutdown that it was that of this epoch."""
+        for directory in self.directories:
+            directory.broker_epoch = epoch
 
     def forget_vanished(self, partition: TopicPartition) -> None:
         """It does not matter any more that a partition is not where it was."""

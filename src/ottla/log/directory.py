@@ -36,6 +36,7 @@ CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
 GENERATION: Final = "ottla.generation"
 """Ottla's own: how often the directory has been taken into use in its cluster."""
 
+UNKNOWN_EPOCH: Final = -1
 _SYNC_TOGETHER_FROM: Final = 16
 """With more logs than this to be synced at a shutdown, the filesystem is asked once instead of file by file."""
 _KRAFT_METADATA_TOPIC: Final = "__cluster_metadata"
@@ -63,6 +64,10 @@ class LogDirectory:
         """Partitions whose logs are being made in a thread."""
         self.was_clean = False
         """Whether the last process that had the directory shut it down cleanly."""
+        self.previous_broker_epoch = UNKNOWN_EPOCH
+        """The broker epoch of that process, if it was under a quorum of controllers (KIP-966)."""
+        self.broker_epoch = UNKNOWN_EPOCH
+        """This process's, to be noted at its end."""
         self.offline_reason: str | None = None
         """Why nothing is read or written here any more; None while all is well."""
         self.is_full = False
@@ -156,9 +161,17 @@ class LogDirectory:
             self._on_disk = {*self._recovery_points, *self._log_starts, *self._high_watermarks}
             self._checkpointed = self._on_disk
             self.was_clean = self._fs.exists(self._file(CLEAN_SHUTDOWN))
+            self.previous_broker_epoch = self._read_broker_epoch() if self.was_clean else UNKNOWN_EPOCH
             self.generation = self._read_generation()
         except OSError as problem:
             raise KafkaStorageError(f"cannot use the log directory {self._path}: {problem}") from problem
+
+    def _read_broker_epoch(self) -> int:
+        try:
+            found = json.loads(self._fs.read_bytes(self._file(CLEAN_SHUTDOWN)))["brokerEpoch"]
+        except (ValueError, TypeError, KeyError):  # earlier Kafkas and Ottlas leave it empty
+            return UNKNOWN_EPOCH
+        return found if isinstance(found, int) else UNKNOWN_EPOCH
 
     def _read_generation(self) -> int:
         try:
@@ -502,7 +515,7 @@ class LogDirectory:
         try:
             self.prepare_checkpoints().write()
             if clean:
-                marker = json.dumps({"version": 0, "brokerEpoch": -1}, separators=(",", ":"))
+                marker = json.dumps({"version": 0, "brokerEpoch": self.broker_epoch}, separators=(",", ":"))
                 self._fs.write_bytes(self._file(CLEAN_SHUTDOWN), marker.encode(), sync=True)
                 self._fs.sync_directory(self._path)
         except OSError as problem:

@@ -1,8 +1,8 @@
 """The owner of a log directory, which `meta.properties` names in Kafka's format: a cluster and a node."""
 
-from base64 import urlsafe_b64encode
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import Final
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from ottla.errors import InvalidConfig
 from ottla.ids import BrokerId
@@ -19,6 +19,11 @@ def read(fs: FileSystem, directory: str) -> dict[str, str]:
         return {}
     lines = (line.strip() for line in text.splitlines())
     return dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+
+
+def directory_uuid(directory_id: str) -> UUID:
+    """The id of a directory as requests and the metadata log have it."""
+    return UUID(bytes=urlsafe_b64decode(f"{directory_id}=="))
 
 
 def claim(fs: FileSystem, directory: str, cluster_id: str, node_id: BrokerId, *, zookeeper: bool) -> str:

@@ -29,7 +29,7 @@ from ottla.metadata.producer_ids import allocate_producer_ids
 from ottla.metadata.service import WrongCluster
 from ottla.metadata.store import layout
 from ottla.metadata.store.base import Create, MetadataStore, Node, SessionEvent, StoreConflict
-from ottla.metadata.view import MetadataView
+from ottla.metadata.view import KNOWN_WITHIN_S, NO_LIMIT, MetadataView
 from ottla.protocol.messages.update_metadata import (
     UpdateMetadataPartitionState,
     UpdateMetadataRequest,
@@ -45,12 +45,10 @@ log = logging.getLogger(__name__)
 REGISTRATION_POLL_S: Final = 0.2
 READ_ONE_BY_ONE: Final = 100
 """Settings of that many topics; of more, all are read at once."""
-KNOWN_WITHIN_S: Final = 5.0
 LEARN_RETRY_S: Final = 1.0
 SETTINGS_WITHIN_S: Final = 0.5
 """How long a follower of new partitions waits for their settings: its leader commits nothing until it fetches, and
 cannot remove it from the in-sync replicas while ZooKeeper is away."""
-NO_LIMIT: Final = 2**15 - 1
 UNKNOWN_EPOCH: Final = -1
 
 CreateAtController = Callable[[Sequence[NewTopic]], Awaitable[list[OttlaError | None]]]
@@ -497,23 +495,6 @@ class ClusterMetadata(MetadataView):
             return all(name in topics and len(topics[name].partitions) >= count for name, count in counts.items())
 
         await self.until(is_known, KNOWN_WITHIN_S)
-
-    async def until(self, is_so: Callable[[], bool], timeout_s: float) -> bool:
-        """Wait until something is true of the image; False if it is not after all this time."""
-        if is_so():
-            return True
-        changed = asyncio.Event()
-        unsubscribe = self.subscribe(lambda old, new: changed.set())
-        try:
-            async with asyncio.timeout(timeout_s):
-                while not is_so():
-                    await changed.wait()
-                    changed.clear()
-        except TimeoutError:
-            return False
-        finally:
-            unsubscribe()
-        return True
 
     async def next_producer_id(self) -> ProducerId:
         async with self._allocating:

@@ -4,6 +4,7 @@ Subclasses make the images: `MetadataService` by its own changes, `ClusterMetada
 controller.
 """
 
+import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -13,7 +14,7 @@ from ottla.cluster.commands import CreateTopic
 from ottla.cluster.configs import ConfigChange, effective_config
 from ottla.cluster.controller import ElectionType, NewTopic
 from ottla.cluster.features import FeatureUpdate
-from ottla.cluster.image import MetadataImage, ResourceType, TopicImage, empty_image
+from ottla.cluster.image import BrokerImage, MetadataImage, ResourceType, TopicImage, empty_image
 from ottla.cluster.internal_topics import new_topic
 from ottla.config.broker import BrokerConfig
 from ottla.config.group_settings import GroupSettings
@@ -25,6 +26,8 @@ from ottla.metadata.store.base import MetadataStore
 
 log: Final = logging.getLogger(__name__)
 
+KNOWN_WITHIN_S: Final = 5.0
+NO_LIMIT: Final = 2**15 - 1
 Subscriber = Callable[[MetadataImage, MetadataImage], None]
 
 
@@ -58,9 +61,9 @@ class MetadataView(ABC):
         return self.is_known
 
     @property
-    @abstractmethod
     def store(self) -> MetadataStore:
-        """Where the metadata is kept."""
+        """Where the metadata is kept. Raises LookupError where that is the log of a quorum."""
+        raise LookupError("the metadata is in the log of a quorum")
 
     @property
     def broker_id(self) -> BrokerId:
@@ -107,6 +110,16 @@ class MetadataView(ABC):
 
         Raises `StoreUnavailable`, `StoreConflict`.
         """
+
+    @property
+    def features_epoch(self) -> int:
+        """Grows with every change of a feature level."""
+        return self._image.features_epoch
+
+    @property
+    def fenced_brokers(self) -> Sequence[BrokerImage]:
+        """The brokers that are registered and do not serve; of a cluster with ZooKeeper there are none."""
+        return ()
 
     def feature(self, name: str) -> int:
         """The finalized level of a feature such as `transaction.version`; 0 if there is none."""
@@ -182,6 +195,23 @@ class MetadataView(ABC):
         """Create topics because they are used, whichever broker is the controller; answers in the order asked."""
         answers = await self.create_topics(topics)
         return [answer if isinstance(answer, OttlaError) else None for answer in answers]
+
+    async def until(self, is_so: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait until something is true of the image; False if it is not after all this time."""
+        if is_so():
+            return True
+        changed = asyncio.Event()
+        unsubscribe = self.subscribe(lambda old, new: changed.set())
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not is_so():
+                    await changed.wait()
+                    changed.clear()
+        except TimeoutError:
+            return False
+        finally:
+            unsubscribe()
+        return True
 
     # -- images ------------------------------------------------------------------------------------------------------
 

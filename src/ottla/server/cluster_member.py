@@ -231,6 +231,10 @@ class ClusterMember(ABC):
         return [_refusal(results[topic.name].error_code, results[topic.name].error_message) for topic in topics]
 
 
+Join = Callable[["ReplicaManager"], ClusterMember]
+"""Makes a broker that has replicas a member of the cluster that was opened."""
+
+
 def _refusal(code: int, message: str | None) -> OttlaError | None:
     error = ErrorCode(code)
     if error in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):  # another broker was quicker, which is as good

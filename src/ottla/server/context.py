@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 
 if TYPE_CHECKING:
     from ottla.clock import Clock
@@ -157,8 +157,11 @@ class Services:
     """With which clients can log in, where there is a `delegation.token.secret.key`."""
     cluster: "ClusterMember | None" = None
     """This broker's part in a cluster, if it is in one."""
-    membership: "Membership | None" = None
-    """The same, in a cluster with ZooKeeper."""
+
+    @property
+    def membership(self) -> "Membership | None":
+        """This broker's part in a cluster with ZooKeeper, if it is in one."""
+        return cast("Membership | None", self.cluster) if self.config.zookeeper_connect is not None else None
 
     @property
     def registered_brokers(self) -> "RegisteredBrokers | None":

@@ -303,6 +303,6 @@ def _endpoint(bound: _Bound, config: "BrokerConfig") -> tuple[str, int]:
     wanted = bound.wanted
     advertised = next((each for each in config.advertised_listeners if each.name == wanted.name), wanted)
     host = advertised.host
-    if not host and config.zookeeper_connect is not None:
+    if not host and config.is_in_cluster:
         host = socket.getfqdn()  # what other machines may know this one by, as in Kafka
     return host, advertised.port or bound.port

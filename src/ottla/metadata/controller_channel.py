@@ -1,0 +1,93 @@
+"""The connections of a broker with the active controller of a quorum, which the quorum's log names as its leader.
+
+A request is sent again, to the next leader, until one answers that it is the controller, or the time is over.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+from ottla.client.asynchronous import AsyncConnection
+from ottla.client.errors import BrokerUnavailable
+from ottla.client.sansio.handshake import handshake
+from ottla.client.sockets import Connect
+from ottla.errors import ErrorCode
+from ottla.protocol.schema import Message
+
+log = logging.getLogger(__name__)
+
+LOOK_AGAIN_S: Final = 0.05
+
+Address = tuple[str, int]
+
+
+def _error_of(answer: Any) -> int:
+    return int(getattr(answer, "error_code", 0))
+
+
+class ControllerChannel:
+    """One connection to the active controller, opened when it is needed. On the loop's thread.
+
+    Requests of one connection are answered in order, so that heartbeats have a channel of their own.
+    """
+
+    def __init__(
+        self, client_id: str, leader: Callable[[], Address | None], connect: Connect, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        """`leader` is where the active controller is now, None while there is none."""
+        self._client_id = client_id
+        self._leader = leader
+        self._connect = connect
+        self._loop = loop
+        self._connection: AsyncConnection | None = None
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._connection is not None:
+            self._connection.close()
+
+    async def ask(self, request: Message, version: int | None = None, *, timeout_s: float) -> Any:
+        """The answer of the active controller, in the newest version that it knows or the one given.
+
+        Raises `BrokerUnavailable` if none has answered after this time; the request may have been carried out, and a
+        controller may have carried it out before another one answers.
+        """
+        deadline = self._loop.time() + timeout_s
+        problem = "the quorum has no leader that this broker knows"
+        while (left_s := deadline - self._loop.time()) > 0:
+            address = self._leader()
+            if address is not None:
+                try:
+                    answer = await self._ask_while_leader(address, request, version, left_s)
+                except BrokerUnavailable as error:
+                    problem = str(error)
+                else:
+                    if _error_of(answer) != ErrorCode.NOT_CONTROLLER:
+                        return answer
+                    problem = f"{address[0]}:{address[1]} is not the active controller"
+            await asyncio.sleep(LOOK_AGAIN_S)
+        raise BrokerUnavailable(f"no active controller has answered within {timeout_s:g} s: {problem}")
+
+    async def _ask_while_leader(self, address: Address, request: Message, version: int | None, timeout_s: float) -> Any:
+        """The answer, unless the leader changes before it comes."""
+        connection = self._to(address)
+        asking = self._loop.create_task(connection.ask(request, version, timeout_s=timeout_s))
+        try:
+            while not asking.done():
+                await asyncio.wait([asking], timeout=LOOK_AGAIN_S)
+                if not asking.done() and self._leader() not in (address, None):
+                    raise BrokerUnavailable(f"{address[0]}:{address[1]} is not the active controller any more")
+            return await asking
+        finally:
+            asking.cancel()
+
+    def _to(self, address: Address) -> AsyncConnection:
+        known = self._connection
+        if known is None or (known.host, known.port) != address:
+            if known is not None:
+                known.close()
+            known = self._connection = AsyncConnection(
+                *address, self._client_id, connect=self._connect, handshake=handshake
+            )
+        return known

@@ -1,0 +1,168 @@
+"""Reports to the controller in which log directories the replicas of this broker are (KIP-858).
+
+    log says: directory A, or none yet     here: directory B          --> AssignReplicasToDirs: B
+    log says: directory A, which is here   here: lost, not in A       --> LOST, so that another replica leads
+
+The log's directory tells a new replica from a lost one: a replica that was never put anywhere may begin empty.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from ottla.client.errors import BrokerUnavailable
+from ottla.cluster.metadata_log.levels import DIRECTORIES_SINCE
+from ottla.cluster.metadata_log.partitions import LOST, MIGRATING, UNASSIGNED
+from ottla.errors import ErrorCode
+from ottla.ids import PartitionId, TopicName, TopicPartition
+from ottla.log.meta_properties import directory_uuid
+from ottla.metadata.quorum_metadata import QuorumMetadata
+from ottla.protocol.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    DirectoryData,
+    PartitionData,
+    TopicData,
+)
+from ottla.protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from ottla.protocol.schema import Message
+from ottla.tasks import supervised
+
+if TYPE_CHECKING:
+    from ottla.log.directories import LogDirectories
+    from ottla.replication.manager import ReplicaManager
+
+log = logging.getLogger(__name__)
+
+VERSION: Final = 0
+AT_ONCE: Final = 2250
+"""Replicas in one request, as many as genuine Kafka sends."""
+RETRY_S: Final = 0.5
+
+AskController = Callable[[Message, int], Any]
+Key = tuple[UUID, int]
+"""A partition, by topic id and number."""
+
+
+class DirectoryAssignments:
+    """What the log and this broker know of where its replicas are. On the loop's thread."""
+
+    def __init__(
+        self,
+        metadata: QuorumMetadata,
+        replicas: "ReplicaManager",
+        directories: "LogDirectories",
+        ask_controller: AskController,
+        broker_epoch: Callable[[], int],
+    ) -> None:
+        """`ask_controller` is a coroutine function: the answer to a request of a version."""
+        self._metadata = metadata
+        self._replicas = replicas
+        self._directories = directories
+        self._ask_controller = ask_controller
+        self._broker_epoch = broker_epoch
+        self._lost: set[Key] = set()
+        """Replicas that cannot be held, since their log is gone."""
+        self._due = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def close(self) -> None:
+        """Report nothing any more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    def assigned(self, key: Key) -> UUID:
+        """The directory that the log has for this broker's replica; `MIGRATING` for none."""
+        topic = self._metadata.state.topics.states.get(key[0])
+        partition = None if topic is None else topic.partitions.get(key[1])
+        if partition is None or self._metadata.broker_id not in partition.image.replicas:
+            return MIGRATING
+        return partition.directories[partition.image.replicas.index(self._metadata.broker_id)]
+
+    def mark_new(self, request: LeaderAndIsrRequest) -> None:
+        """Mark the replicas that were never anywhere as new, and have those that should be here and are not count as
+        lost."""
+        for topic in request.topic_states:
+            for state in topic.partition_states:
+                where = self.assigned((topic.topic_id, state.partition_index))
+                if where == UNASSIGNED:
+                    state.is_new = True
+                elif where not in (MIGRATING, LOST) and not state.is_new and len(state.replicas) > 1:
+                    self._directories.expect(
+                        TopicPartition(TopicName(topic.topic_name), PartitionId(state.partition_index))
+                    )
+
+    def note(self, outcomes: Mapping[Key, ErrorCode]) -> None:
+        """Take the outcomes of roles that were assigned: a replica that cannot be held is lost, or its directory."""
+        for key, code in outcomes.items():
+            if code is ErrorCode.KAFKA_STORAGE_ERROR:
+                self._lost.add(key)
+            else:
+                self._lost.discard(key)
+
+    def look(self) -> None:
+        """Report whatever differs from the log, in the background."""
+        self._due.set()
+        if self._task is None or self._task.done():
+            self._task = supervised(asyncio.get_running_loop(), self._run(), "directories of replicas")
+
+    async def _run(self) -> None:
+        while self._due.is_set():
+            self._due.clear()
+            differing = self._differing()
+            while differing:
+                some, differing = differing[:AT_ONCE], differing[AT_ONCE:]
+                if not await self._report(some):
+                    self._due.set()
+            if self._due.is_set():
+                await asyncio.sleep(RETRY_S)
+
+    def _differing(self) -> list[tuple[Key, UUID]]:
+        if self._metadata.state.metadata_version < DIRECTORIES_SINCE:
+            return []
+        online = {directory.path: directory_uuid(directory.directory_id) for directory in self._directories.online}
+        found: list[tuple[Key, UUID]] = []
+        for partition in self._replicas.partitions():
+            topic_id, where = partition.log.topic_id, online.get(partition.log.directory.parent)
+            if topic_id is None or where is None:
+                continue
+            key: Key = (topic_id, partition.topic_partition.partition)
+            if self._known_elsewhere(key, where):
+                found.append((key, where))
+        here = {*online.values(), UNASSIGNED}
+        found += [(key, LOST) for key in self._lost if self.assigned(key) in here]
+        return found
+
+    def _known_elsewhere(self, key: Key, where: UUID) -> bool:
+        topic = self._metadata.state.topics.states.get(key[0])
+        is_known = topic is not None and key[1] in topic.partitions
+        return is_known and self.assigned(key) != where
+
+    async def _report(self, some: list[tuple[Key, UUID]]) -> bool:
+        """Whether the controller has taken it."""
+        directories: dict[UUID, dict[UUID, list[PartitionData]]] = {}
+        for (topic_id, number), where in some:
+            topics = directories.setdefault(where, {})
+            topics.setdefault(topic_id, []).append(PartitionData(partition_index=number))
+        request = AssignReplicasToDirsRequest(
+            broker_id=self._metadata.broker_id,
+            broker_epoch=self._broker_epoch(),
+            directories=[
+                DirectoryData(
+                    id=where,
+                    topics=[TopicData(topic_id=topic_id, partitions=parts) for topic_id, parts in topics.items()],
+                )
+                for where, topics in directories.items()
+            ],
+        )
+        try:
+            answer = await self._ask_controller(request, VERSION)
+        except BrokerUnavailable as problem:
+            log.info("reporting the directories of replicas failed; retrying: %s", problem)
+            return False
+        if answer.error_code:
+            log.info("the controller takes no directories of replicas now: %s", ErrorCode(answer.error_code).name)
+            return False
+        return True

@@ -1,0 +1,424 @@
+"""A broker's part in a cluster with a quorum of controllers: it registers, follows the quorum's log, and hands over.
+
+join    register -> follow the log up to the registration -> hold the log's partitions -> be unfenced
+leave   heartbeats that ask to stop, until others lead -> stop copying -> end
+
+No controller sends requests: each new image is compared with the one before, and this broker derives from the two what
+a controller with ZooKeeper would have sent it, so that its replicas follow by the same code.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from ottla.client.asynchronous import AsyncConnection
+from ottla.client.errors import BrokerUnavailable, ClientError
+from ottla.client.sansio.handshake import handshake
+from ottla.client.sockets import Connect
+from ottla.cluster.controller_requests import SECURITY_PROTOCOLS, OwnChanges, Sender, own_changes
+from ottla.cluster.image import BrokerImage, MetadataImage
+from ottla.cluster.metadata_log.levels import CORDONED_SINCE, RANGES
+from ottla.cluster.metadata_log.registrations import CONFIRMS_LEADERSHIP
+from ottla.config.quorum import BOOTSTRAP, VOTERS
+from ottla.errors import ApiError, ErrorCode, InvalidConfig
+from ottla.ids import BrokerId
+from ottla.log.meta_properties import directory_uuid
+from ottla.metadata.broker_lifecycle import BrokerLifecycle
+from ottla.metadata.controller_channel import ControllerChannel
+from ottla.metadata.policies import Policies
+from ottla.metadata.quorum.node import QuorumNode
+from ottla.metadata.quorum_metadata import QuorumMetadata
+from ottla.metadata.registered_brokers import NEVER, Find, Found, RegisteredBrokers
+from ottla.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from ottla.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
+from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
+from ottla.protocol.schema import Message
+from ottla.server.cluster_member import ClusterMember
+from ottla.server.directory_assignments import DirectoryAssignments
+from ottla.tasks import supervised
+
+if TYPE_CHECKING:
+    from ottla.clock import Clock
+    from ottla.config.broker import BrokerConfig
+    from ottla.log.directories import LogDirectories
+    from ottla.platform import Platform
+    from ottla.replication.manager import ReplicaManager
+
+log = logging.getLogger(__name__)
+
+HAND_OVER_S: Final = 5.0
+"""How long at least a broker that stops waits for the controller to have others lead."""
+NO_CONTROLLER: Final = BrokerId(-1)
+PRODUCER_IDS_VERSION: Final = 0
+CONTROLLERS: Final = 2
+"""The endpoint type of DescribeCluster that asks a controller (KIP-919)."""
+POLL_S: Final = 0.02
+LOOK_AGAIN_S: Final = 0.5
+STANDSTILL_S: Final = 1.0
+"""How long nothing is delivered once the end of the log has been reached."""
+
+
+class QuorumMembership(ClusterMember):
+    """The membership of one broker. On the loop's thread."""
+
+    coordinator = "the quorum of controllers"
+
+    def __init__(
+        self,
+        node: QuorumNode,
+        metadata: QuorumMetadata,
+        registered_brokers: RegisteredBrokers,
+        replicas: "ReplicaManager",
+        config: "BrokerConfig",
+        clock: "Clock",
+        loop: asyncio.AbstractEventLoop,
+        connect: Connect,
+        connect_controller: Connect,
+        directories: "LogDirectories",
+        stop_broker: Callable[[str], None],
+    ) -> None:
+        """`connect` reaches other brokers, and `connect_controller` the controllers, as their listeners want it;
+        `stop_broker` is called with the reason when this broker cannot go on."""
+        self.metadata = metadata
+        self._node = node
+        self._directories = directories
+        self._endpoints: Mapping[str, tuple[str, int]] = {}
+        name = f"broker-{config.node_id}"
+        self._beats = ControllerChannel(name, node.leader_endpoint, connect_controller, loop)
+        self.controller = ControllerChannel(name, node.leader_endpoint, connect_controller, loop)
+        """Where requests for the active controller go."""
+        self.lifecycle = BrokerLifecycle(
+            config,
+            self._beats,
+            loop,
+            registration=self._registration,
+            offset=lambda: metadata.offset,
+            failed_directories=self._failed_directories,
+            cordoned_directories=self._cordoned_directories,
+            stop_broker=stop_broker,
+        )
+        super().__init__(
+            metadata,
+            registered_brokers,
+            replicas,
+            config,
+            clock,
+            loop,
+            connect,
+            directories,
+            stop_broker,
+            broker_epoch=lambda: self.lifecycle.broker_epoch,
+            knows_settings_of=lambda topic_id: True,
+        )
+        self.leadership_lease: BrokerLifecycle = self.lifecycle
+        replicas.holds_session = self.lifecycle.holds
+        metadata.create_at_controller = self.create_at_controller
+        metadata.allocate_producer_ids = self._allocate_producer_ids
+        self._assignments = DirectoryAssignments(metadata, replicas, directories, self.ask_controller, self._epoch)
+        self._image_changed = asyncio.Event()
+        self._has_followed = asyncio.Event()
+        self._following: asyncio.Task[None] | None = None
+        metadata.subscribe(self._see)
+
+    def _epoch(self) -> int:
+        return self.lifecycle.broker_epoch
+
+    # -- coming and going --------------------------------------------------------------------------------------------
+
+    async def join(self, endpoints: Mapping[str, tuple[str, int]]) -> None:
+        """Returns when the controller has unfenced this broker, or takes long to.
+
+        Raises `ApiError` with the reason why it cannot register.
+        """
+        self._endpoints = endpoints
+        await self.registered_brokers.read()
+        await self.lifecycle.register()
+        self._directories.set_broker_epoch(self.lifecycle.broker_epoch)
+        self.lifecycle.start()
+        timeout_s = self._config.initial_broker_registration_timeout_ms / 1000
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._become_part()
+        except TimeoutError:
+            log.warning(
+                "broker %d is registered, but the controllers have not unfenced it within %.0f s; it serves what it "
+                "knows until they do",
+                self._config.node_id,
+                timeout_s,
+            )
+
+    async def _become_part(self) -> None:
+        epoch = self.lifecycle.broker_epoch
+        await self.metadata.until_offset(epoch)
+        await self.lifecycle.until(lambda: self.lifecycle.is_caught_up)
+        self.metadata.caught_up()
+        self._following = supervised(self._loop, self._follow(), "following the metadata log")
+        self._image_changed.set()
+        await self._has_followed.wait()
+        self.lifecycle.wants_fence = False
+        self.lifecycle.hurry()
+        self._tasks.spawn(self._drop_out_of_sync_followers(), "checks of in-sync replicas")
+        await self.lifecycle.until(lambda: not self.lifecycle.is_fenced)
+        # Until the log says so, too, this broker would name itself no living one.
+        await self.metadata.until(lambda: self._config.node_id in self.metadata.image.brokers, HAND_OVER_S)
+
+    async def hand_over(self) -> None:
+        """Ask the controller for permission to stop, and follow its log until others lead: controlled shutdown."""
+        config, lifecycle = self._config, self.lifecycle
+        if not config.controlled_shutdown_enable or lifecycle.broker_epoch < 0 or self._following is None:
+            return
+        longest_s = config.controlled_shutdown_max_retries * config.controlled_shutdown_retry_backoff_ms / 1000
+        timeout_s = max(HAND_OVER_S, longest_s)
+        lifecycle.wants_shut_down = True
+        lifecycle.hurry()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await lifecycle.until(lambda: lifecycle.may_shut_down)
+        except TimeoutError:
+            log.warning(
+                "this broker stops without having handed over all that it leads: no controller has let it stop within "
+                "%.0f s",
+                timeout_s,
+            )
+        else:
+            log.info("everything that this broker led is led by others")
+
+    async def leave(self) -> None:
+        await self.lifecycle.close()
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.wait([self._following])
+        await self._assignments.close()
+        await self._close_shared()
+        await self.registered_brokers.close()
+        self._beats.close()
+        self.controller.close()
+        self._close_peers()
+
+    # -- what the controllers learn ----------------------------------------------------------------------------------
+
+    def _registration(self, incarnation_id: UUID) -> BrokerRegistrationRequest:
+        protocols = self.metadata.config.security_protocols
+        features = {**RANGES, CONFIRMS_LEADERSHIP: (0, 1)}
+        return BrokerRegistrationRequest(
+            broker_id=self._config.node_id,
+            cluster_id=self.metadata.image.cluster_id,
+            incarnation_id=incarnation_id,
+            listeners=[
+                Listener(
+                    name=name,
+                    host=host,
+                    port=port,
+                    security_protocol=SECURITY_PROTOCOLS[protocols.get(name, "PLAINTEXT")],
+                )
+                for name, (host, port) in self._endpoints.items()
+            ],
+            features=[
+                Feature(name=name, min_supported_version=lowest, max_supported_version=highest)
+                for name, (lowest, highest) in features.items()
+            ],
+            rack=self._config.broker_rack,
+            log_dirs=[directory_uuid(directory.directory_id) for directory in self._directories.online],
+            previous_broker_epoch=self._directories.previous_broker_epoch,
+        )
+
+    def _failed_directories(self) -> list[UUID]:
+        return [
+            directory_uuid(directory.directory_id)
+            for directory in self._directories.directories
+            if directory.offline_reason is not None and directory.directory_id
+        ]
+
+    def _cordoned_directories(self) -> list[UUID] | None:
+        if self.metadata.state.metadata_version < CORDONED_SINCE or not self.metadata.is_known:
+            return None
+        return [
+            directory_uuid(directory.directory_id)
+            for directory in self._directories.online
+            if directory.path in self._directories.cordoned
+        ]
+
+    def _report_failed_directory(self) -> None:
+        self.lifecycle.hurry()
+
+    async def ask_controller(self, request: Message, version: int, *, timeout_s: float | None = None) -> Any:
+        return await self.controller.ask(
+            request, version, timeout_s=timeout_s or self._config.request_timeout_ms / 1000
+        )
+
+    async def _allocate_producer_ids(self) -> range:
+        request = AllocateProducerIdsRequest(broker_id=self._config.node_id, broker_epoch=self._epoch())
+        try:
+            answer = await self.ask_controller(request, PRODUCER_IDS_VERSION)
+        except BrokerUnavailable as problem:
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"no producer id can be had: {problem}") from problem
+        if answer.error_code:
+            code = ErrorCode(answer.error_code)
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"no producer id can be had: {code.name}")
+        return range(answer.producer_id_start, answer.producer_id_start + answer.producer_id_len)
+
+    # -- the log -----------------------------------------------------------------------------------------------------
+
+    def _see(self, old: MetadataImage, new: MetadataImage) -> None:
+        if old.brokers is not new.brokers:
+            self.registered_brokers.store_changed()
+        if old.configs is not new.configs:
+            self.lifecycle.hurry()  # directories may be cordoned by now
+        if old.topics is not new.topics:
+            self._image_changed.set()
+
+    async def _follow(self) -> None:
+        """Have the replicas follow each image; changes that come meanwhile are taken together."""
+        applied: MetadataImage | None = None
+        while True:
+            await self._image_changed.wait()
+            self._image_changed.clear()
+            image = self.metadata.image
+            broker_id = self._config.node_id
+            own = image.brokers.get(broker_id) or BrokerImage(broker_id, self._epoch(), None, {})
+            sender = Sender(NO_CONTROLLER, 0, self._config.inter_broker_listener)
+            changes = own_changes(sender, own, applied or image, image, everything=applied is None)
+            await self._take(changes)
+            applied = image
+            self._has_followed.set()
+
+    async def _take(self, changes: OwnChanges) -> None:
+        """Lead and follow, then let go."""
+        request, stop = changes
+        if request is not None:
+            self._assignments.mark_new(request)
+            with self.roles.expecting(request):
+                outcomes = await self.roles.take(request)
+            self._assignments.note(outcomes)
+        if stop is not None:
+            await self.roles.stop(stop)
+        self._assignments.look()
+
+
+def registered_in(metadata: QuorumMetadata) -> Find:
+    """The brokers that the log has as registered, the fenced ones among them: they fetch before they are unfenced."""
+
+    async def find() -> Found:
+        brokers = {BrokerId(broker.broker_id): broker.image() for broker in metadata.state.brokers.values()}
+        return Found(brokers, NEVER, None)
+
+    return find
+
+
+async def open_quorum(
+    config: "BrokerConfig",
+    platform: "Platform",
+    connect: Connect,
+    connect_controller: Connect,
+    directories: "LogDirectories",
+    stack: AsyncExitStack,
+    stop_broker: Callable[[str], None],
+    policies: Policies,
+) -> "tuple[QuorumMetadata, Callable[[ReplicaManager], QuorumMembership]]":
+    """Reach the quorum, take the log directories for its cluster, and follow its log; `stack` ends that.
+
+    Raises `InvalidConfig` where no controller answers, and what `LogDirectories.acquire` does.
+    """
+    assert config.quorum is not None
+    loop = asyncio.get_running_loop()
+    directories.lock()
+    cluster_id = directories.find_cluster_id() or await _cluster_id(config, connect_controller)
+    directories.acquire(cluster_id=cluster_id, node_id=config.node_id)
+    metadata = QuorumMetadata(config, cluster_id, policies, stop_broker=stop_broker)
+    node = (platform.open_quorum_node or open_observer)(config, directories, platform, connect_controller, stop_broker)
+    node.register(metadata)
+    await node.start()
+    stack.push_async_callback(node.close)
+    timeout_s = config.initial_broker_registration_timeout_ms / 1000
+    try:
+        async with asyncio.timeout(timeout_s):
+            await _until_followed(node, metadata)
+    except TimeoutError:
+        raise InvalidConfig(_unreachable(config, f"within {timeout_s:.0f} s")) from None
+
+    def join(replicas: "ReplicaManager") -> QuorumMembership:
+        registered = RegisteredBrokers(
+            registered_in(metadata),
+            platform.resolve,
+            config.inter_broker_peer_addresses,
+            lambda: membership.lifecycle.broker_epoch,
+        )
+        membership = QuorumMembership(
+            node,
+            metadata,
+            registered,
+            replicas,
+            config,
+            platform.clock,
+            loop,
+            connect,
+            connect_controller,
+            directories,
+            stop_broker,
+        )
+        return membership
+
+    return metadata, join
+
+
+def open_observer(
+    config: "BrokerConfig",
+    directories: "LogDirectories",
+    platform: "Platform",
+    connect: Connect,
+    stop_broker: Callable[[str], None],
+) -> QuorumNode:
+    """A node that follows the quorum's log, in `metadata.log.dir`, and does not vote."""
+    raise InvalidConfig("this version of Ottla follows no quorum of controllers")
+
+
+async def _until_followed(node: QuorumNode, metadata: QuorumMetadata) -> None:
+    """Wait until the log has been followed as far as it was committed when this node first learned of it."""
+    wanted: int | None = None
+    seen, still = metadata.offset, 0
+    while wanted is None or metadata.offset + 1 < wanted:
+        await asyncio.sleep(POLL_S)
+        wanted = node.high_watermark if wanted is None else wanted
+        # At its end may be control records, which are not delivered; a record that says nothing follows soon.
+        still = 0 if metadata.offset != seen or wanted is None or seen < 0 else still + 1
+        seen = metadata.offset
+        if still * POLL_S >= STANDSTILL_S:
+            return
+
+
+async def _cluster_id(config: "BrokerConfig", connect: Connect) -> str:
+    """The id of the controllers' cluster, for new log directories. Raises `InvalidConfig` where none answers."""
+    assert config.quorum is not None
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + config.initial_broker_registration_timeout_ms / 1000
+    while True:
+        for host, port in config.quorum.addresses:
+            connection = AsyncConnection(host, port, f"broker-{config.node_id}", connect=connect, handshake=handshake)
+            try:
+                request = DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=CONTROLLERS)
+                answer = await connection.ask(request, timeout_s=config.controller_quorum_request_timeout_ms / 1000)
+            except (ClientError, OSError) as problem:
+                log.warning("controller at %s:%d cannot be asked for its cluster: %s", host, port, problem)
+            else:
+                if answer.cluster_id:
+                    return str(answer.cluster_id)
+                log.warning("controller at %s:%d does not name its cluster: %s", host, port, answer.error_message)
+            finally:
+                connection.close()
+        if loop.time() >= deadline:
+            raise InvalidConfig(_unreachable(config, "in time"))
+        await asyncio.sleep(LOOK_AGAIN_S)
+
+
+def _unreachable(config: "BrokerConfig", when: str) -> str:
+    assert config.quorum is not None
+    name = BOOTSTRAP if config.quorum.bootstrap_servers else VOTERS
+    addresses = ", ".join(f"{host}:{port}" for host, port in config.quorum.addresses)
+    return (
+        f"{name}: no active controller was found {when} by way of {addresses}: see whether the controllers run, and "
+        f"whether these are the addresses of their listener {config.quorum.listener} "
+        f"({config.quorum.security_protocol})"
+    )
