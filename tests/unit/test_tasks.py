@@ -10,6 +10,7 @@ from ottla.tasks import Tasks, supervised
 
 AWAITED = {
     "broker.py": 2,
+    "metadata/controller_channel.py": 1,
     "server/dispatch.py": 1,
     "server/handlers/fetch.py": 1,
     "server/keyed_queue.py": 1,

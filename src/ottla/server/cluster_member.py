@@ -18,6 +18,7 @@ from ottla.cluster.image import MetadataImage
 from ottla.errors import ApiError, ErrorCode, OttlaError
 from ottla.ids import BrokerId, TopicId
 from ottla.metadata.registered_brokers import RegisteredBrokers
+from ottla.protocol.api import ApiKey
 from ottla.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from ottla.log.directories import LogDirectories
     from ottla.metadata.view import MetadataView
     from ottla.replication.manager import ReplicaManager
+    from ottla.server.routing import Handler
 
 CREATE_TOPICS_VERSION: Final = 7
 ISR_CHECKS_PER_LAG: Final = 10
@@ -137,6 +139,10 @@ class ClusterMember(ABC):
     async def ask_controller(self, request: Message, version: int, *, timeout_s: float | None = None) -> Any:
         """Send a request to the current controller. Raises `BrokerUnavailable` if there is none for so long (None:
         request.timeout.ms). If the controller changes meanwhile, the request goes to the new one."""
+
+    def forwards(self, api_key: ApiKey) -> "Handler | None":
+        """What forwards the requests of an API to the controller; None for those that this broker answers itself."""
+        return None
 
     @abstractmethod
     def _report_failed_directory(self) -> None:

@@ -24,7 +24,7 @@ from ottla.server.failures import failure_response
 from ottla.server.framer import BadFrame
 from ottla.server.inter_broker import ANSWERS_OTHERS, CLAIMS, InterBrokerGate, Verdict
 from ottla.server.replies import Piece, ReplySlot
-from ottla.server.routing import CLUSTER_ROUTES, EXEMPT, OWN_ROUTES, ROUTES, Handlers, Route
+from ottla.server.routing import EXEMPT, Handlers, Route, served_by
 from ottla.slices import SLICE_S
 
 if TYPE_CHECKING:

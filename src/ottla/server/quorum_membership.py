@@ -32,12 +32,14 @@ from ottla.metadata.policies import Policies
 from ottla.metadata.quorum.node import QuorumNode
 from ottla.metadata.quorum_metadata import QuorumMetadata
 from ottla.metadata.registered_brokers import NEVER, Find, Found, RegisteredBrokers
+from ottla.protocol.api import ApiKey
 from ottla.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from ottla.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
 from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
 from ottla.protocol.schema import Message
 from ottla.server.cluster_member import ClusterMember
 from ottla.server.directory_assignments import DirectoryAssignments
+from ottla.server.forwarding import FORWARDED, Forwarder
 from ottla.tasks import supervised
 
 if TYPE_CHECKING:
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from ottla.log.directories import LogDirectories
     from ottla.platform import Platform
     from ottla.replication.manager import ReplicaManager
+    from ottla.server.routing import Handler
 
 log = logging.getLogger(__name__)
 
@@ -90,6 +93,7 @@ class QuorumMembership(ClusterMember):
         self._beats = ControllerChannel(name, node.leader_endpoint, connect_controller, loop)
         self.controller = ControllerChannel(name, node.leader_endpoint, connect_controller, loop)
         """Where requests for the active controller go."""
+        self._forwarder = Forwarder(ControllerChannel(name, node.leader_endpoint, connect_controller, loop), config)
         self.lifecycle = BrokerLifecycle(
             config,
             self._beats,
@@ -248,6 +252,9 @@ class QuorumMembership(ClusterMember):
         return await self.controller.ask(
             request, version, timeout_s=timeout_s or self._config.request_timeout_ms / 1000
         )
+
+    def forwards(self, api_key: ApiKey) -> "Handler | None":
+        return self._forwarder.forward if api_key in FORWARDED else None
 
     async def _allocate_producer_ids(self) -> range:
         request = AllocateProducerIdsRequest(broker_id=self._config.node_id, broker_epoch=self._epoch())

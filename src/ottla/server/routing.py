@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ottla.server.access.access import Guard
     from ottla.server.access.refusals import RefusalLog
     from ottla.server.audit.audit_log import AuditLog
+    from ottla.server.cluster_member import ClusterMember
     from ottla.server.controller_services import ControllerServices
 
 Answer = Message | Awaitable[Message | Deferred[Any] | None] | Deferred[Any] | None
@@ -244,6 +245,16 @@ CLUSTER_ROUTES: Final[dict[ApiKey, Route]] = {
 }
 """The APIs that a broker in a cluster serves besides; the versions are those of Kafka 3.9."""
 
+QUORUM_ROUTES: Final[dict[ApiKey, Route]] = {
+    route.api_key: route
+    for route in (
+        Route(ApiKey.DESCRIBE_QUORUM, 0, 2, (DESCRIBE_CLUSTER,)),
+        Route(ApiKey.ADD_RAFT_VOTER, 0, 1, (ALTER_CLUSTER,)),
+        Route(ApiKey.REMOVE_RAFT_VOTER, 0, 0, (ALTER_CLUSTER,)),
+    )
+}
+"""The APIs that a broker under a quorum of controllers forwards to them besides."""
+
 OWN_ROUTES: Final[dict[ApiKey, Route]] = {
     route.api_key: route
     for route in (
@@ -254,6 +265,17 @@ OWN_ROUTES: Final[dict[ApiKey, Route]] = {
 }
 """APIs that Kafka does not have, with the authorization of the nearest that it has. Served to every client, and listed
 only for clients that know Ottla: others may fail on an unknown API key."""
+
+
+ALL_ROUTES: Final = ROUTES | CLUSTER_ROUTES | QUORUM_ROUTES | OWN_ROUTES
+
+
+def served_by(services: Services) -> dict[ApiKey, Route]:
+    """What a broker serves: alone, with ZooKeeper, or under a quorum of controllers."""
+    served = ROUTES | OWN_ROUTES
+    if services.cluster is None:
+        return served
+    return served | (QUORUM_ROUTES if services.membership is None else CLUSTER_ROUTES)
 
 
 EXEMPT: Final = frozenset(
@@ -277,7 +299,7 @@ class Handlers:
     def __init__(
         self,
         services: "Services | ControllerServices",
-        routes: Mapping[ApiKey, Route] = ROUTES | CLUSTER_ROUTES | OWN_ROUTES,
+        routes: Mapping[ApiKey, Route] = ALL_ROUTES,
         guards: "Callable[[], Mapping[ApiKey, Guard]]" = brokers_guards,
     ) -> None:
         """`guards` are asked for where there is an authorizer."""
@@ -292,7 +314,10 @@ class Handlers:
         found = self._bound.get(api_key)
         if found is None:
             route = self._routes[ApiKey(api_key)]
-            found = bind(import_module(route.handler_module), self._services)
+            cluster: ClusterMember | None = getattr(self._services, "cluster", None)  # a controller is in none
+            found = None if cluster is None else cluster.forwards(route.api_key)
+            if found is None:
+                found = bind(import_module(route.handler_module), self._services)
             if self._services.acls is not None:
                 found = self._guarded(route.api_key, found, self._services.acls.authorizer)
             if self._services.audit is not None:

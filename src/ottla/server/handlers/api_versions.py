@@ -22,7 +22,7 @@ from ottla.protocol.messages.api_versions import (
     SupportedFeatureKey,
 )
 from ottla.server.context import RequestContext
-from ottla.server.routing import CLUSTER_ROUTES, OWN_ROUTES, ROUTES, Route
+from ottla.server.routing import CLUSTER_ROUTES, OWN_ROUTES, QUORUM_ROUTES, ROUTES, Route
 
 if TYPE_CHECKING:
     from ottla.metadata.view import MetadataView
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 OWN_SOFTWARE: Final = "ottla"
 """The software name of clients that are also shown the APIs that Kafka does not have."""
 TELEMETRY: Final = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
+METADATA_VERSION: Final = "metadata.version"
 SOFTWARE_SINCE: Final = 3
 FEATURES_FROM_0_SINCE: Final = 4
 """Earlier clients cannot read a range that starts at 0 (KAFKA-17011)."""
@@ -55,15 +56,22 @@ def handle(
         telemetry.note_software(context.connection_id, request.client_software_name, request.client_software_version)
     answer = supported(ErrorCode.NONE, telemetry=telemetry.wanted)
     if cluster is not None:
-        answer.api_keys += [_entry(route) for route in CLUSTER_ROUTES.values()]
+        more = QUORUM_ROUTES if cluster.forwards(ApiKey.DESCRIBE_QUORUM) else CLUSTER_ROUTES
+        answer.api_keys += [_entry(route) for route in more.values()]
     if request.client_software_name == OWN_SOFTWARE:
         answer.api_keys += [_entry(route) for route in OWN_ROUTES.values()]
     image = metadata.image
     lowest = 0 if context.api_version >= FEATURES_FROM_0_SINCE else 1
+    ranges = {name: (0, highest) for name, highest in SUPPORTED.items()}
+    if METADATA_VERSION in image.features:  # of a quorum of controllers
+        from ottla.cluster.metadata_log.levels import RANGES
+
+        ranges = dict(RANGES)
     answer.supported_features = [
-        SupportedFeatureKey(name=name, min_version=lowest, max_version=highest) for name, highest in SUPPORTED.items()
+        SupportedFeatureKey(name=name, min_version=max(least, lowest), max_version=highest)
+        for name, (least, highest) in ranges.items()
     ]
-    answer.finalized_features_epoch = image.features_epoch
+    answer.finalized_features_epoch = metadata.features_epoch
     answer.finalized_features = [
         FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
         for name, level in image.features.items()

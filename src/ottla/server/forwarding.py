@@ -1,0 +1,98 @@
+"""Forwards requests that change metadata to the active controller, each in an Envelope (KIP-590).
+
+    client --> this broker --> Envelope (request, principal, address) --> active controller
+           <-- its answer  <-- Envelope
+
+The controller decides as whom the client acts and whether it may; what an authorizer of this broker refuses is not
+forwarded at all. While there is no active controller, a request waits for one.
+"""
+
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Final
+
+from ottla.client.errors import BrokerUnavailable, ClientError
+from ottla.errors import ApiError, ErrorCode
+from ottla.metadata.controller_channel import ControllerChannel
+from ottla.protocol.api import ApiKey
+from ottla.protocol.framing import decode_response, encode_request
+from ottla.protocol.messages.envelope import EnvelopeRequest
+from ottla.protocol.messages.principal import DefaultPrincipalData
+from ottla.protocol.schema import Message
+from ottla.protocol.versioned import encode_versioned
+from ottla.server.context import RequestContext
+
+if TYPE_CHECKING:
+    from ottla.config.broker import BrokerConfig
+
+ENVELOPE_VERSION: Final = 0
+PRINCIPAL_VERSION: Final = 0
+_SIZE_BYTES: Final = 4
+"""The size in front of a request, which an Envelope does without."""
+
+FORWARDED: Final = frozenset(
+    {
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.CREATE_ACLS,
+        ApiKey.DELETE_ACLS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.ELECT_LEADERS,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        ApiKey.UPDATE_FEATURES,
+        ApiKey.UNREGISTER_BROKER,
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
+        ApiKey.DESCRIBE_QUORUM,
+        ApiKey.ADD_RAFT_VOTER,
+        ApiKey.REMOVE_RAFT_VOTER,
+    }
+)
+"""The requests that genuine Kafka's brokers forward."""
+
+
+class Forwarder:
+    """Forwards one broker's requests. On the loop's thread."""
+
+    def __init__(self, channel: ControllerChannel, config: "BrokerConfig") -> None:
+        self._channel = channel
+        self._timeout_s = config.request_timeout_ms / 1000
+
+    async def forward(self, request: Message, context: RequestContext) -> Message:
+        """The active controller's answer.
+
+        Raises `ApiError` REQUEST_TIMED_OUT if no controller answers in time, UNSUPPORTED_VERSION if the active one does
+        not know the request, or UNKNOWN_SERVER_ERROR.
+        """
+        framed = encode_request(request, context.api_version, context.correlation_id, context.client_id)
+        envelope = EnvelopeRequest(
+            request_data=b"".join(bytes(piece) for piece in framed)[_SIZE_BYTES:],  # type: ignore[arg-type]  # no records
+            request_principal=_principal(context),
+            client_host_address=ip_address(context.client_host.partition("%")[0]).packed,
+        )
+        try:
+            answer = await self._channel.ask(envelope, ENVELOPE_VERSION, timeout_s=self._timeout_s)
+        except BrokerUnavailable as problem:
+            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, str(problem)) from problem
+        except ClientError as problem:
+            raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(problem)) from problem
+        if answer.error_code:
+            code = ErrorCode(answer.error_code)
+            if code is ErrorCode.UNSUPPORTED_VERSION:
+                raise ApiError(code, f"the active controller does not know version {context.api_version} of this")
+            raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the active controller answers {code.name}")
+        _, response = decode_response(context.api_key, context.api_version, answer.response_data)
+        found: Message = response
+        return found
+
+
+def _principal(context: RequestContext) -> bytes:
+    kind, _, name = context.principal.partition(":")
+    authentication = context.authentication
+    by_token = authentication is not None and authentication.is_by_token
+    return encode_versioned(DefaultPrincipalData(type=kind, name=name, token_authenticated=by_token), PRINCIPAL_VERSION)
