@@ -85,7 +85,7 @@ class BrokerLifecycle:
         return not self.is_fenced and self._loop.time() - self._answered_at < self._session_s
 
     async def register(self) -> None:
-        """Register, trying for as long as initial.broker.registration.timeout.ms says.
+        """Register, trying for initial.broker.registration.timeout.ms.
 
         Raises `ApiError` with the controller's refusal, or REQUEST_TIMED_OUT.
         """

@@ -1,4 +1,4 @@
-"""The metadata of a broker under a quorum of controllers: what the quorum's log says, replayed as it is committed.
+"""The metadata of a broker under a quorum of controllers: the quorum's log, replayed as it is committed.
 
     quorum node (observer) -- committed records --> ClusterState --> image --> subscribers
 
@@ -57,7 +57,7 @@ class QuorumMetadata(MetadataView):
         self._stop_broker = stop_broker
         self._image = empty_image(cluster_id)._replace(features={})
         self.state = ClusterState(cluster_id)
-        """Everything that the log says."""
+        """Everything in the log."""
         self.offset = NOTHING
         """The offset of the last record of which the image knows."""
         self._advanced = asyncio.Event()

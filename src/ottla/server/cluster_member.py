@@ -1,4 +1,4 @@
-"""A broker among others, whatever coordinates them: what it copies, whom it asks, and what it coordinates there.
+"""A broker among others, with ZooKeeper or a quorum: what it copies, and its requests to other brokers.
 
 ClusterMember          copying, in-sync replicas, failed log directories, requests to other brokers
   Membership           with ZooKeeper: a session, and a controller that sends requests

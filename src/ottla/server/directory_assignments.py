@@ -1,9 +1,9 @@
 """Reports to the controller in which log directories the replicas of this broker are (KIP-858).
 
-    log says: directory A, or none yet     here: directory B          --> AssignReplicasToDirs: B
-    log says: directory A, which is here   here: lost, not in A       --> LOST, so that another replica leads
+    log: directory A, or none yet     here: in directory B     --> AssignReplicasToDirs: B
+    log: directory A, which is here   here: not found in A     --> LOST, so that another replica leads
 
-The log's directory tells a new replica from a lost one: a replica that was never put anywhere may begin empty.
+By the directory in the log a new replica differs from a lost one: a replica that was never put anywhere may begin empty.
 """
 
 import asyncio

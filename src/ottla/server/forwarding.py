@@ -3,8 +3,8 @@
     client --> this broker --> Envelope (request, principal, address) --> active controller
            <-- its answer  <-- Envelope
 
-The controller decides as whom the client acts and whether it may; what an authorizer of this broker refuses is not
-forwarded at all. While there is no active controller, a request waits for one.
+The controller authorizes the client by its principal; what an authorizer of this broker refuses is not forwarded at
+all. While there is no active controller, a request waits for one.
 """
 
 from ipaddress import ip_address

@@ -166,7 +166,7 @@ class QuorumMembership(ClusterMember):
         self.lifecycle.hurry()
         self._tasks.spawn(self._drop_out_of_sync_followers(), "checks of in-sync replicas")
         await self.lifecycle.until(lambda: not self.lifecycle.is_fenced)
-        # Until the log says so, too, this broker would name itself no living one.
+        # Until the log has it, too, this broker would not name itself among the living ones.
         await self.metadata.until(lambda: self._config.node_id in self.metadata.image.brokers, HAND_OVER_S)
 
     async def hand_over(self) -> None:
@@ -389,7 +389,7 @@ async def _until_followed(node: QuorumNode, metadata: QuorumMetadata) -> None:
     while wanted is None or metadata.offset + 1 < wanted:
         await asyncio.sleep(POLL_S)
         wanted = node.high_watermark if wanted is None else wanted
-        # At its end may be control records, which are not delivered; a record that says nothing follows soon.
+        # At its end may be control records, which are not delivered; an empty record follows soon.
         still = 0 if metadata.offset != seen or wanted is None or seen < 0 else still + 1
         seen = metadata.offset
         if still * POLL_S >= STANDSTILL_S:

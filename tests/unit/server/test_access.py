@@ -17,7 +17,7 @@ from ottla.server.access.access import MANY, guarded
 from ottla.server.access.guards import GUARDS
 from ottla.server.access.refusals import LINES_A_SECOND, RefusalLog
 from ottla.server.context import Deferred
-from ottla.server.routing import CLUSTER_ROUTES, OWN_ROUTES, ROUTES, Handlers
+from ottla.server.routing import CLUSTER_ROUTES, OWN_ROUTES, QUORUM_ROUTES, ROUTES, Handlers
 
 GROUPS = ["a", "b", "c"]
 BOB: Any = SimpleNamespace(principal="User:bob", host="10.0.0.1", listener="OUTSIDE", api_key=ApiKey.FETCH)
@@ -66,7 +66,7 @@ def names(answer: Any) -> list[str]:
 
 
 def test_every_api_has_a_guard() -> None:
-    assert GUARDS.keys() == {**ROUTES, **CLUSTER_ROUTES, **OWN_ROUTES}.keys()
+    assert GUARDS.keys() == {**ROUTES, **CLUSTER_ROUTES, **QUORUM_ROUTES, **OWN_ROUTES}.keys()
 
 
 def test_answers_of_every_kind_are_completed() -> None:
@@ -153,7 +153,7 @@ def test_floods_of_refusals_are_counted(caplog: pytest.LogCaptureFixture) -> Non
 
 def test_without_authorizer_and_audit_log_handlers_are_bound_as_they_are() -> None:
     """What is switched off costs nothing: neither a guard nor a note stands before a handler."""
-    services: Any = MagicMock(acls=None, audit=None)
+    services: Any = MagicMock(acls=None, audit=None, cluster=None)
     for route in (*ROUTES.values(), *CLUSTER_ROUTES.values(), *OWN_ROUTES.values()):
         module = import_module(route.handler_module)
         found = Handlers(services)[route.api_key]

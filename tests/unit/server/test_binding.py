@@ -12,7 +12,7 @@ from ottla.server.context import Services
 from ottla.server.routing import CLUSTER_ROUTES, OWN_ROUTES, ROUTES, Route
 
 EVERY_ROUTE = {**ROUTES, **CLUSTER_ROUTES, **OWN_ROUTES}
-NAMES = {field.name for field in fields(Services)} | {"registered_brokers"}
+NAMES = {field.name for field in fields(Services)} | {"registered_brokers", "membership"}
 
 
 @pytest.mark.parametrize("route", EVERY_ROUTE.values(), ids=lambda route: route.api_key.name)
