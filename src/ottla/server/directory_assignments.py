@@ -3,7 +3,7 @@
     log: directory A, or none yet     here: in directory B     --> AssignReplicasToDirs: B
     log: directory A, which is here   here: not found in A     --> LOST, so that another replica leads
 
-By the directory in the log a new replica differs from a lost one: a replica that was never put anywhere may begin empty.
+The log distinguishes a new replica from a lost one: one that was never put anywhere may begin empty.
 """
 
 import asyncio
