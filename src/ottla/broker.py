@@ -425,12 +425,21 @@ class Broker:
         config, platform = self.config, self._platform
         connect = self._connect(listeners, stack)
         if config.quorum is not None:
-            from ottla.server.quorum_membership import open_quorum
+            from ottla.server.quorum_membership import open_quorum, opens_observers
 
             quorum = config.quorum
             to_controllers = self._connect_to(quorum.listener, quorum.security_protocol, listeners, stack)
             return await open_quorum(
-                config, platform, connect, to_controllers, directories, stack, self._give_up, policies
+                config,
+                platform.clock,
+                connect,
+                to_controllers,
+                platform.resolve,
+                opens_observers(platform.fs, platform.clock),
+                directories,
+                stack,
+                self._give_up,
+                policies,
             )
         from ottla.server.membership import open_cluster
 

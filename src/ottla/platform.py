@@ -7,7 +7,6 @@ from pathlib import Path
 from ottla.client.sockets import Connect, Resolve, connect, resolve
 from ottla.clock import Clock, SystemClock
 from ottla.log.fs import FileSystem, RealFileSystem
-from ottla.metadata.quorum.node import QuorumNode
 from ottla.metadata.store.base import MetadataStore
 from ottla.replication.group_commit import GroupCommit, NewFlusher
 from ottla.server.listener import OpenSockets, open_sockets
@@ -25,5 +24,3 @@ class Platform:
     new_flusher: NewFlusher = GroupCommit
     open_store: Callable[[Path], MetadataStore] | None = None
     """Opens the store of the cluster's metadata, given the file of the embedded one; None: chosen by the settings."""
-    open_quorum_node: Callable[..., QuorumNode] | None = None
-    """Opens the node that follows the log of a quorum, as `ottla.server.quorum_membership.open_observer` does."""

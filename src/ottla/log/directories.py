@@ -22,6 +22,7 @@ class LogDirectories:
 
     def __init__(self, paths: Iterable[Path], *, fs: FileSystem, clock: Clock, goes_on: bool = False) -> None:
         """With `goes_on`, one that fails is left out, as long as there is another: others hold what is in it, too."""
+        self.fs, self.clock = fs, clock
         self.directories = [LogDirectory(path, fs=fs, clock=clock) for path in paths]
         self.preferred: dict[TopicPartition, LogDirectory] = {}
         """Where partitions that are not here yet shall be, if they come."""

@@ -11,20 +11,23 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from ottla.client.asynchronous import AsyncConnection
 from ottla.client.errors import BrokerUnavailable, ClientError
 from ottla.client.sansio.handshake import handshake
-from ottla.client.sockets import Connect
+from ottla.client.sockets import Connect, Resolve
 from ottla.cluster.controller_requests import SECURITY_PROTOCOLS, OwnChanges, Sender, own_changes
 from ottla.cluster.image import BrokerImage, MetadataImage
 from ottla.cluster.metadata_log.levels import CORDONED_SINCE, RANGES
 from ottla.cluster.metadata_log.registrations import CONFIRMS_LEADERSHIP
+from ottla.cluster.metadata_log.snapshots import snapshot_records
 from ottla.config.quorum import BOOTSTRAP, VOTERS
 from ottla.errors import ApiError, ErrorCode, InvalidConfig
 from ottla.ids import BrokerId
+from ottla.log.directory import LogDirectory
 from ottla.log.meta_properties import directory_uuid
 from ottla.metadata.broker_lifecycle import BrokerLifecycle
 from ottla.metadata.controller_channel import ControllerChannel
@@ -40,13 +43,14 @@ from ottla.protocol.schema import Message
 from ottla.server.cluster_member import ClusterMember
 from ottla.server.directory_assignments import DirectoryAssignments
 from ottla.server.forwarding import FORWARDED, Forwarder
+from ottla.server.quorum_nodes import raft_node
 from ottla.tasks import supervised
 
 if TYPE_CHECKING:
     from ottla.clock import Clock
     from ottla.config.broker import BrokerConfig
     from ottla.log.directories import LogDirectories
-    from ottla.platform import Platform
+    from ottla.log.fs import FileSystem
     from ottla.replication.manager import ReplicaManager
     from ottla.server.routing import Handler
 
@@ -315,11 +319,35 @@ def registered_in(metadata: QuorumMetadata) -> Find:
     return find
 
 
+OpenNode = Callable[["BrokerConfig", str, UUID, Connect, Callable[[str], None]], QuorumNode]
+"""Opens the node that follows the log: settings, cluster id, directory id, connections to controllers, and what to call
+with the reason when it cannot go on."""
+
+
+def opens_observers(fs: "FileSystem", clock: "Clock") -> OpenNode:
+    """Nodes that keep the log in `metadata.log.dir`, and do not vote."""
+
+    def open_node(
+        config: "BrokerConfig",
+        cluster_id: str,
+        directory_id: UUID,
+        connect: Connect,
+        stop_broker: Callable[[str], None],
+    ) -> QuorumNode:
+        return raft_node(
+            config, fs, clock, connect, cluster_id=cluster_id, directory_id=directory_id, failed=stop_broker
+        )
+
+    return open_node
+
+
 async def open_quorum(
     config: "BrokerConfig",
-    platform: "Platform",
+    clock: "Clock",
     connect: Connect,
     connect_controller: Connect,
+    resolve: Resolve,
+    open_node: OpenNode,
     directories: "LogDirectories",
     stack: AsyncExitStack,
     stop_broker: Callable[[str], None],
@@ -329,14 +357,14 @@ async def open_quorum(
 
     Raises `InvalidConfig` where no controller answers, and what `LogDirectories.acquire` does.
     """
-    assert config.quorum is not None
     loop = asyncio.get_running_loop()
     directories.lock()
     cluster_id = directories.find_cluster_id() or await _cluster_id(config, connect_controller)
     directories.acquire(cluster_id=cluster_id, node_id=config.node_id)
+    directory_id = directory_uuid(_metadata_directory(config, directories, cluster_id).directory_id)
     metadata = QuorumMetadata(config, cluster_id, policies, stop_broker=stop_broker)
-    node = (platform.open_quorum_node or open_observer)(config, directories, platform, connect_controller, stop_broker)
-    node.register(metadata)
+    node = open_node(config, cluster_id, directory_id, connect_controller, stop_broker)
+    node.register(metadata, lambda: None if metadata.state.in_transaction else snapshot_records(metadata.state))
     await node.start()
     stack.push_async_callback(node.close)
     timeout_s = config.initial_broker_registration_timeout_ms / 1000
@@ -349,7 +377,7 @@ async def open_quorum(
     def join(replicas: "ReplicaManager") -> QuorumMembership:
         registered = RegisteredBrokers(
             registered_in(metadata),
-            platform.resolve,
+            resolve,
             config.inter_broker_peer_addresses,
             lambda: membership.lifecycle.broker_epoch,
         )
@@ -359,7 +387,7 @@ async def open_quorum(
             registered,
             replicas,
             config,
-            platform.clock,
+            clock,
             loop,
             connect,
             connect_controller,
@@ -371,15 +399,17 @@ async def open_quorum(
     return metadata, join
 
 
-def open_observer(
-    config: "BrokerConfig",
-    directories: "LogDirectories",
-    platform: "Platform",
-    connect: Connect,
-    stop_broker: Callable[[str], None],
-) -> QuorumNode:
-    """A node that follows the quorum's log, in `metadata.log.dir`, and does not vote."""
-    raise InvalidConfig("this version of Ottla follows no quorum of controllers")
+def _metadata_directory(config: "BrokerConfig", directories: "LogDirectories", cluster_id: str) -> LogDirectory:
+    """The directory of the metadata log, which may be none of the log directories. Raises as `LogDirectory.acquire`."""
+    if config.metadata_log_dir is None:
+        return directories.directories[0]
+    path = Path(config.metadata_log_dir)
+    known = next((directory for directory in directories.directories if directory.path == path), None)
+    if known is not None:
+        return known
+    own = LogDirectory(path, fs=directories.fs, clock=directories.clock)
+    own.acquire(cluster_id=cluster_id, node_id=config.node_id)
+    return own
 
 
 async def _until_followed(node: QuorumNode, metadata: QuorumMetadata) -> None:
