@@ -17,6 +17,7 @@ from uuid import UUID, uuid4
 from ottla.cluster.commands import Command, CreateTopic, SetConfigs
 from ottla.cluster.controller import CLUSTER_METADATA_TOPIC, check_topic_name
 from ottla.cluster.image import INTERNAL_TOPICS, PartitionImage, ResourceType, TopicImage
+from ottla.cluster.scram_credentials import SCRAM_CODES
 from ottla.config.broker_settings import BROKER_SETTINGS
 from ottla.config.client_metrics_settings import CLIENT_METRICS_SETTINGS
 from ottla.config.group_settings import GROUP_SETTINGS
@@ -25,10 +26,10 @@ from ottla.config.topic_settings import TOPIC_SETTINGS
 from ottla.errors import InvalidConfig, InvalidRequest, InvalidTopic, OttlaError
 from ottla.ids import BrokerId, LeaderEpoch, PartitionId, TopicId, TopicName
 from ottla.metadata.store.layout import uuid_from_text
-from ottla.quotas.entities import checked_entity, checked_value
+from ottla.quotas.entities import Entity, checked_value, entity_of
 
 if TYPE_CHECKING:
-    from ottla.cluster.quorum_log import QuorumState
+    from ottla.cluster.metadata_log.state import ClusterState
 
 log = logging.getLogger(__name__)
 
@@ -147,60 +148,71 @@ def _find_topics(log_dirs: Sequence[Path]) -> dict[TopicName, AdoptedTopic]:
     return found
 
 
-def _read_quorum_log(log_dirs: Sequence[Path]) -> "QuorumState | None":
+def _read_quorum_log(log_dirs: Sequence[Path]) -> "ClusterState | None":
     """Replay the newest snapshot of Kafka's metadata and the segments after it; None if there is no such log."""
     directory = next((path for path in (log_dir / QUORUM_DIRECTORY for log_dir in log_dirs) if path.is_dir()), None)
     if directory is None:
         return None
-    from ottla.cluster.quorum_log import QuorumState  # only for directories that come from Kafka
+    from ottla.cluster.quorum_log import QuorumLog  # only for directories that come from Kafka
 
-    state = QuorumState()
+    found = QuorumLog()
     snapshots = sorted(file for file in directory.glob("*.checkpoint") if _SNAPSHOT_NAME.fullmatch(file.name))
     if snapshots:
         # A snapshot's own offsets say nothing; its name is the offset of the first record that is not in it.
         next_offset = int(snapshots[-1].name.partition("-")[0])
-        state.read_snapshot(snapshots[-1].read_bytes(), str(snapshots[-1]), next_offset)
+        found.read_snapshot(snapshots[-1].read_bytes(), str(snapshots[-1]), next_offset)
     for segment in sorted(directory.glob("*.log")):
-        state.read(segment.read_bytes(), str(segment))
-    return state
+        found.read(segment.read_bytes(), str(segment))
+    return found.state
 
 
-def _adopt_quorum(quorum: "QuorumState", found: Mapping[TopicName, AdoptedTopic], node_id: BrokerId) -> AdoptedMetadata:
-    adopted = AdoptedMetadata(next_producer_id=quorum.next_producer_id)
-    for known in quorum.topics.values():
-        name = TopicName(known.name)
+def _adopt_quorum(
+    quorum: "ClusterState", found: Mapping[TopicName, AdoptedTopic], node_id: BrokerId
+) -> AdoptedMetadata:
+    adopted = AdoptedMetadata(next_producer_id=quorum.next_producer_id or 0)
+    for known in quorum.topics.states.values():
+        name = known.name
         on_disk = found.get(name)
         epochs: dict[int, int] = {}
         if on_disk is not None and on_disk.topic_id not in (None, known.topic_id):
             on_disk = None  # what is left of an older topic of this name
-        for number, partition in sorted(known.partitions.items()):
+        for number, recorded in sorted(known.partitions.items()):
+            partition = recorded.image
             if on_disk is not None and number in on_disk.leader_epochs:
                 epochs[number] = max(partition.leader_epoch, on_disk.leader_epochs[number])
-            elif partition.replicas == [node_id]:
+            elif partition.replicas == (node_id,):
                 epochs[number] = partition.leader_epoch  # created a moment ago: there is nothing in it yet
             else:
                 raise AdoptionProblem(
-                    f"topic {name}: partition {number} is kept by brokers {partition.replicas} and in none of the log "
-                    "directories; directories of one broker of several cannot be taken over alone"
+                    f"topic {name}: partition {number} is kept by brokers {[*partition.replicas]} and in none of the "
+                    "log directories; directories of one broker of several cannot be taken over alone"
                 )
-        adopted.topics[name] = AdoptedTopic(name, TopicId(known.topic_id), epochs)
+        adopted.topics[name] = AdoptedTopic(name, known.topic_id, epochs)
     for (resource_type, resource), configs in quorum.configs.items():
-        kept = _kept_configs(resource_type, resource, configs, node_id)
-        if kept:
-            adopted.configs[ResourceType(resource_type), resource] = kept
-    for named, values in quorum.quotas.items():
-        try:
-            entity = checked_entity(named)
-            quotas = {key: checked_value(entity, key, value) for key, value in values.items()}
-        except InvalidRequest as problem:
-            log.warning("quotas of %s are not taken over: %s", dict(named), problem)
+        entity = entity_of(resource_type, resource)
+        if entity is None:
+            kept = _kept_configs(resource_type, resource, configs, node_id)
         else:
-            if quotas:
-                adopted.configs[entity.resource] = quotas
+            kept = _kept_quotas(entity, configs)
+        if kept:
+            adopted.configs[resource_type, resource] = kept
     return adopted
 
 
-def _kept_configs(resource_type: int, resource: str, configs: Mapping[str, str], node_id: BrokerId) -> dict[str, str]:
+def _kept_quotas(entity: Entity, settings: Mapping[str, str]) -> dict[str, str]:
+    """The quotas of an entity, and what a user logs in with, that exist here too; a warning names each other one."""
+    kept: dict[str, str] = {}
+    for key, value in settings.items():
+        try:
+            kept[key] = value if key in SCRAM_CODES.values() else checked_value(entity, key, float(value))
+        except InvalidRequest as problem:
+            log.warning("a quota of %s is not taken over: %s", entity.parts(), problem)
+    return kept
+
+
+def _kept_configs(
+    resource_type: ResourceType, resource: str, configs: Mapping[str, str], node_id: BrokerId
+) -> dict[str, str]:
     """The settings of a resource that exist here too; one warning names the others."""
     kept: dict[str, str] = {}
     for name, value in configs.items():

@@ -7,18 +7,21 @@ import pytest
 
 from ottla.cluster.commands import CreateTopic
 from ottla.cluster.image import ResourceType
-from ottla.cluster.quorum_log import QuorumState
+from ottla.cluster.quorum_log import QuorumLog
 from ottla.errors import CorruptMessage
 from ottla.ids import BrokerId, TopicName
 from ottla.metadata.adoption import FIRST_FREE_PRODUCER_ID, AdoptionProblem, find_adoptable
 from ottla.metadata.store.layout import uuid_to_text
 from ottla.protocol.metadata_records import (
+    ClientQuotaRecord,
     ConfigRecord,
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    QuotaEntity,
     RemoveTopicRecord,
     TopicRecord,
+    UserScramCredentialRecord,
     encode_record,
 )
 from ottla.protocol.schema import Message
@@ -127,6 +130,11 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
         find_adoptable([tmp_path], BrokerId(1))
 
 
+def _quota(key: str, value: float) -> ClientQuotaRecord:
+    alice = QuotaEntity(entity_type="user", entity_name="alice")
+    return ClientQuotaRecord(entity=[alice], key=key, value=value, remove=False)
+
+
 def test_the_quorums_log_says_what_counts(tmp_path: Path) -> None:
     partition_directory(tmp_path, "kept-0")
     partition_directory(tmp_path, "stray-0", UUID(int=7))
@@ -149,6 +157,11 @@ def test_the_quorums_log_says_what_counts(tmp_path: Path) -> None:
         ConfigRecord(resource_type=4, resource_name="1", name="ssl.keystore.location", value="8"),
         ConfigRecord(resource_type=32, resource_name="a/b", name="consumer.session.timeout.ms", value="50000"),
         ConfigRecord(resource_type=32, resource_name="a/b", name="from.the.future", value="9"),
+        UserScramCredentialRecord(
+            name="alice", mechanism=1, salt=b"s", stored_key=b"k", server_key=b"v", iterations=4096
+        ),
+        _quota("producer_byte_rate", 1024.0),
+        _quota("from.the.future", 1.0),
         ProducerIdsRecord(broker_id=1, next_producer_id=3000),
     ]
     segment = batch(8, metadata_record(RemoveTopicRecord(topic_id=UUID(int=99))), b"\x01\x63\x00")
@@ -165,6 +178,10 @@ def test_the_quorums_log_says_what_counts(tmp_path: Path) -> None:
         (ResourceType.BROKER, ""): {"log.retention.ms": "6"},
         (ResourceType.BROKER, "1"): {"ssl.keystore.location": "8"},
         (ResourceType.GROUP, "a/b"): {"consumer.session.timeout.ms": "50000"},
+        (ResourceType.USER, "alice"): {
+            "SCRAM-SHA-256": "salt=cw==,stored_key=aw==,server_key=dg==,iterations=4096",
+            "producer_byte_rate": "1024",
+        },
     }
     assert adopted.next_producer_id == 3000
 
@@ -180,7 +197,7 @@ def test_a_broker_of_several_is_not_taken_over_alone(tmp_path: Path) -> None:
 
 def test_an_aborted_transaction_of_the_quorum_does_not_count() -> None:
     kept, gone = UUID(int=1), UUID(int=2)
-    state = QuorumState()
+    found = QuorumLog()
     values = [
         BEGIN,
         metadata_record(TopicRecord(name="gone", topic_id=gone)),
@@ -189,14 +206,14 @@ def test_an_aborted_transaction_of_the_quorum_does_not_count() -> None:
         metadata_record(TopicRecord(name="kept", topic_id=kept)),
         END,
     ]
-    state.read(batch(0, *values), "test")
-    assert list(state.topics) == [kept]
-    state.read(batch(0, *values), "test, again")
-    assert state.next_offset == 6
+    found.read(batch(0, *values), "test")
+    assert list(found.state.topics.states) == [kept]
+    found.read(batch(0, *values), "test, again")
+    assert found.next_offset == 6
 
 
 def test_what_changes_in_the_quorum_counts_from_then_on() -> None:
-    state = QuorumState()
+    found = QuorumLog()
     values = [
         TopicRecord(name="t", topic_id=ID),
         new_partition(ID, [1], epoch=4),
@@ -204,18 +221,18 @@ def test_what_changes_in_the_quorum_counts_from_then_on() -> None:
         ConfigRecord(resource_type=2, resource_name="t", name="retention.ms", value="5"),
         ConfigRecord(resource_type=2, resource_name="t", name="retention.ms", value=None),
     ]
-    state.read(batch(0, *map(metadata_record, values)), "test")
-    partition = state.topics[ID].partitions[0]
-    assert (partition.replicas, partition.leader_epoch) == ([2, 3], 4), "the leader has not changed"
-    assert state.configs == {(ResourceType.TOPIC, "t"): {}}
+    found.read(batch(0, *map(metadata_record, values)), "test")
+    partition = found.state.topics.states[ID].partitions[0].image
+    assert (partition.replicas, partition.leader_epoch) == ((2, 3), 4), "the leader has not changed"
+    assert found.state.configs == {}
 
 
 def test_a_damaged_end_of_the_quorums_log_is_ignored() -> None:
-    state = QuorumState()
+    found = QuorumLog()
     damaged = bytearray(batch(1, metadata_record(TopicRecord(name="u", topic_id=UUID(int=1)))))
     damaged[-1] ^= 1
-    state.read(batch(0, metadata_record(TopicRecord(name="t", topic_id=ID))) + bytes(damaged), "test")
-    assert [topic.name for topic in state.topics.values()] == ["t"]
+    found.read(batch(0, metadata_record(TopicRecord(name="t", topic_id=ID))) + bytes(damaged), "test")
+    assert [topic.name for topic in found.state.topics.states.values()] == ["t"]
 
 
 @pytest.mark.parametrize("cut", [b"", b"\0" * 40, footer(2)[:-1], footer(2)[:-1] + b"\1"], ids=len)
@@ -230,34 +247,34 @@ def test_a_snapshot_without_its_end_is_not_taken_over(tmp_path: Path, cut: bytes
 
 
 def test_records_that_are_missing_are_noticed() -> None:
-    state = QuorumState()
+    found = QuorumLog()
     damaged = bytearray(batch(1, b"\1\x14\0\0"))
     damaged[-1] ^= 1
-    state.read(batch(0, b"\1\x14\0\0") + bytes(damaged), "first")
+    found.read(batch(0, b"\1\x14\0\0") + bytes(damaged), "first")
     with pytest.raises(CorruptMessage, match="second: the records of the metadata log from offset 1 to 1 are missing"):
-        state.read(batch(2, b"\1\x14\0\0"), "second")
+        found.read(batch(2, b"\1\x14\0\0"), "second")
     with pytest.raises(CorruptMessage, match="from offset 0 to 4 are missing"):
-        QuorumState().read(batch(5, b"\1\x14\0\0"), "alone")
+        QuorumLog().read(batch(5, b"\1\x14\0\0"), "alone")
 
 
 def test_records_about_topics_that_are_not_there_are_corrupt() -> None:
     for record in (PartitionChangeRecord(partition_id=0, topic_id=ID), RemoveTopicRecord(topic_id=ID)):
-        with pytest.raises(CorruptMessage, match="test, offset 0: there is no topic or partition"):
-            QuorumState().read(batch(0, metadata_record(record)), "test")
+        with pytest.raises(CorruptMessage, match="test, offset 0: there is no topic"):
+            QuorumLog().read(batch(0, metadata_record(record)), "test")
 
 
 def test_records_that_no_quorum_writes_are_corrupt() -> None:
     with pytest.raises(CorruptMessage, match="test, offset 0: a metadata record has frame version 9"):
-        QuorumState().read(batch(0, bytes([9, 2, 0])), "test")
-    with pytest.raises(CorruptMessage, match=r"^test, offset 0: TopicRecord version 0"):
-        QuorumState().read(batch(0, bytes([1, 2, 0, 0x7F])), "test")
+        QuorumLog().read(batch(0, bytes([9, 2, 0])), "test")
+    with pytest.raises(CorruptMessage, match=r"^test, offset 0: .*TopicRecord version 0"):
+        QuorumLog().read(batch(0, bytes([1, 2, 0, 0x7F])), "test")
     with pytest.raises(CorruptMessage, match=r"^test, offset 0: .*ends within its frame"):
-        QuorumState().read(batch(0, bytes([1, 2])), "test")
+        QuorumLog().read(batch(0, bytes([1, 2])), "test")
 
 
 def test_control_batches_and_tombstones_of_the_quorum_are_passed_over() -> None:
-    state = QuorumState()
+    found = QuorumLog()
     leader_change = encode_batch([Record(0, 0, b"\0\0\0\2", b"x")], control=True)
     tombstone = encode_batch([Record(1, 0, None, None)])
-    state.read(bytes(leader_change + tombstone), "test")
-    assert (state.next_offset, state.topics) == (2, {})
+    found.read(bytes(leader_change + tombstone), "test")
+    assert (found.next_offset, found.state.topics.states) == (2, {})
