@@ -162,7 +162,12 @@ class QuorumController:
         term = self._term
         assert term is not None
         async with self.decisions.changing:
-            first, level = records_of_new_term(self._replay.state, self._bootstrap, is_new=self._replay.offset < 0)
+            first, level = records_of_new_term(
+                self._replay.state,
+                self._bootstrap,
+                is_new=self._replay.offset < 0,
+                min_insync=self._config.min_insync_replicas,
+            )
             self._keeper.epoch = epoch
             try:
                 if first:

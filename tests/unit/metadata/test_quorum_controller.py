@@ -64,7 +64,7 @@ class TestTerms:
             assert isinstance(first[0], records.BeginTransactionRecord)
             assert isinstance(first[1], records.FeatureLevelRecord)
             assert (first[1].name, first[1].feature_level) == ("metadata.version", 30)
-            assert isinstance(first[-2], records.ZkMigrationStateRecord)
+            assert isinstance(first[-2], records.ConfigRecord), "min.insync.replicas"
             assert isinstance(first[-1], records.EndTransactionRecord)
             assert alone.controller.image.features["eligible.leader.replicas.version"] == 1
             assert alone.controller.image.controller_id == NODE
