@@ -85,7 +85,7 @@ def handle_end(state: QuorumState, token: Token, request: end_quorum_epoch.EndQu
 def _refused(state: QuorumState, cluster_id: str | None, asked: object) -> ErrorCode:
     if not checks.is_own_cluster(state, cluster_id):
         return ErrorCode.INCONSISTENT_CLUSTER_ID
-    return ErrorCode.INVALID_REQUEST if asked is None else ErrorCode.NONE
+    return ErrorCode.INVALID_REQUEST if asked is None or not state.own.can_vote else ErrorCode.NONE
 
 
 def _follow(state: QuorumState, leader_id: int, epoch: int, endpoints: list[Any]) -> ErrorCode:

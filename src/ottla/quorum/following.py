@@ -10,7 +10,7 @@ from ottla.protocol.messages import fetch, fetch_snapshot
 from ottla.quorum import checks, leading
 from ottla.quorum.effects import AppendFetched, Destination, DropSnapshot, InstallSnapshot, WriteSnapshot
 from ottla.quorum.links import Outbound
-from ottla.quorum.replicas import OffsetAndEpoch
+from ottla.quorum.replicas import OffsetAndEpoch, ReplicaKey
 from ottla.quorum.requests import (
     add_voter_request,
     fetch_request,
@@ -18,6 +18,7 @@ from ottla.quorum.requests import (
     partition_of,
     remove_voter_request,
     update_voter_request,
+    vote_request,
 )
 from ottla.quorum.roles import FetchingSnapshot, Follower, Unattached
 from ottla.quorum.state import QuorumState
@@ -108,6 +109,7 @@ def on_fetch(state: QuorumState, outbound: Outbound, response: fetch.FetchRespon
         return leading.report(state, outbound, response.error_code)
     leader = found.current_leader or fetch.LeaderIdAndEpoch()
     hint = checks.hint_of(state, leader.leader_id, leader.leader_epoch, response.node_endpoints)
+    _raise(state, hint)
     settled = checks.settle(state, found.error_code, hint)
     if settled is not None:
         return settled
@@ -120,9 +122,23 @@ def on_fetch(state: QuorumState, outbound: Outbound, response: fetch.FetchRespon
     return True
 
 
+def _raise(state: QuorumState, hint: checks.LeaderHint) -> None:
+    """Report this replica's epoch to a leader of an earlier one, by a pre-vote: the next leader has a greater one.
+
+    A voter does so by its elections. An observer that has voted for a replica that was not elected in the end, or was
+    none at all, would wait forever.
+    """
+    part = state.part
+    if hint.leader_id is None or hint.address is None or hint.epoch >= state.epoch or not state.own.can_vote:
+        return
+    if isinstance(part, Unattached) and state.now_ms >= part.raised_at + 2 * state.config.fetch_timeout_ms:
+        part.raised_at = state.now_ms
+        state.send(hint.address, vote_request(state, ReplicaKey(hint.leader_id), pre_vote=True))
+
+
 def _has_fetched(state: QuorumState, follower: Follower) -> None:
     follower.has_fetched = True
-    follower.deadline = state.now_ms + state.config.fetch_timeout_ms
+    follower.deadline = state.contact_until = state.now_ms + state.config.fetch_timeout_ms
 
 
 def _take(state: QuorumState, follower: Follower, found: fetch.PartitionData) -> bool:

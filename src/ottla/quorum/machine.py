@@ -109,6 +109,7 @@ class QuorumMachine:
         state.history.load(state.log.control_batches(), 0 if newest is None else newest.offset)
         state.note_voters()
         state.synced_end = state.end.offset
+        state.contact_until = state.now_ms + state.config.fetch_timeout_ms
         saved = election or ElectionState()
         state.restore(saved)
         if saved.epoch < state.end.epoch:

@@ -45,9 +45,13 @@ class Tally:
 
 @dataclass(slots=True)
 class Unattached:
-    """`deadline` is None for an observer, which awaits a leader forever."""
+    """`deadline` is None for an observer, which awaits a leader forever.
+
+    `raised_at` is when this replica last reported its epoch to a leader of an earlier one, or when it began to wait.
+    """
 
     deadline: int | None
+    raised_at: int = 0
 
 
 @dataclass(slots=True)

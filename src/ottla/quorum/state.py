@@ -73,6 +73,8 @@ class QuorumState:
         self.end = OffsetAndEpoch(0, 0)
         """The log's end after the effects that were emitted so far."""
         self.synced_end = 0
+        self.contact_until = 0
+        """Until then this replica takes the leader that it has fetched from to be alive."""
         self.is_shutting_down = False
         self.installing: OffsetAndEpoch | None = None
         """The snapshot of the last `InstallSnapshot`, until the log shows what became of it."""
@@ -147,7 +149,7 @@ class QuorumState:
         deadline = self._remaining_timeout() if self.is_voter else None
         if epoch != self.epoch:
             self.voted = None
-        self.enter(Unattached(deadline), epoch, leader_id)
+        self.enter(Unattached(deadline, self.now_ms), epoch, leader_id)
 
     def _remaining_timeout(self) -> int:
         """A replica that was about to begin an election does so, whatever epoch others have begun meanwhile."""

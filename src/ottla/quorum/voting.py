@@ -24,7 +24,7 @@ def handle_vote(state: QuorumState, token: Token, request: vote.VoteRequest, ver
         return
     error = _error_of(state, asked)
     granted = False
-    if error is ErrorCode.NONE:
+    if error is ErrorCode.NONE and not _is_content(state, asked):
         if asked.replica_epoch > state.epoch:
             state.become_unattached(asked.replica_epoch)
         if checks.is_for_own_replica(state, ReplicaKey(request.voter_id, asked.voter_directory_id)):
@@ -41,6 +41,14 @@ def _error_of(state: QuorumState, asked: vote.PartitionData) -> ErrorCode:
     if not state.own.can_vote:
         return ErrorCode.INVALID_REQUEST
     return checks.voter_request_error(state, asked.replica_id, asked.replica_epoch)
+
+
+def _is_content(state: QuorumState, asked: vote.PartitionData) -> bool:
+    """Whether an observer has a leader that is alive: then it stays in its epoch.
+
+    Else it answers, since a candidate may have newer voters in its log, this replica among them.
+    """
+    return not state.is_voter and asked.replica_epoch > state.epoch and state.now_ms < state.contact_until
 
 
 def _cast(state: QuorumState, asked: vote.PartitionData) -> bool:

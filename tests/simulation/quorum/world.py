@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -14,6 +14,7 @@ from uuid import UUID
 
 from ottla.protocol.compiled import decode, encode
 from ottla.protocol.errors import UnencodableMessage
+from ottla.protocol.messages import vote
 from ottla.protocol.messages.add_raft_voter import AddRaftVoterRequest, Listener
 from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, SupportedFeatureKey
 from ottla.protocol.messages.fetch import FetchRequest
@@ -24,6 +25,7 @@ from ottla.quorum.effects import Role, Send
 from ottla.quorum.election_state import ElectionState
 from ottla.quorum.errors import NotLeader
 from ottla.quorum.replicas import EMPTY_LOG, Endpoint, ReplicaKey, Voter, VoterSet
+from ottla.quorum.requests import TOPIC
 from ottla.quorum.voter_history import kraft_version_record, voters_record
 from tests.simulation.quorum.disk import Disk, snapshot_of
 from tests.simulation.quorum.node import Node, PowerCut
@@ -48,6 +50,8 @@ KINDS: Final = (
     "torn snapshot",
     "voters",
     "snapshots",
+    "strangers",
+    "repeats",
 )
 
 
@@ -95,6 +99,10 @@ class Trouble:
     torn: float = 0.0
 
 
+def _ignore(response: Message) -> None:
+    """Nobody waits for it."""
+
+
 def _copied(message: Message, version: int) -> Message:
     data = b"".join(bytes(piece) for piece in encode(message, version))  # type: ignore[arg-type]
     return decode(type(message), data, version)
@@ -111,6 +119,8 @@ class World:
         self.kinds = kinds or tuple(self.random.sample(KINDS, 6))
         self.now = 0
         self.sent = 0
+        self.recent: deque[tuple[Node, Message]] = deque(maxlen=300)
+        """Requests that have arrived, and may do so again."""
         self.trouble = Trouble()
         self.happened: Counter[str] = Counter()
         self._events: list[tuple[int, int, Node | None, int, Callable[..., None], tuple[Any, ...]]] = []
@@ -230,6 +240,7 @@ class World:
             feature = SupportedFeatureKey(name="kraft.version", min_version=0, max_version=1)
             self.reply(receiver, Delivery(pending), ApiVersionsResponse(api_keys=[], supported_features=[feature]))
             return
+        self.recent.append((receiver, request))
         receiver.carry_out(
             receiver.machine.handle(
                 Delivery(pending), request, receiver.now, version=pending.version, wall_ms=receiver.now
@@ -376,6 +387,11 @@ class World:
             case "snapshots":
                 if node.is_up:
                     node.write_snapshot()
+            case "strangers":
+                self._ask_as_stranger(node)
+            case "repeats":
+                for receiver, request in random.sample(self.recent, min(20, len(self.recent))):
+                    self.at(self.now, receiver, self._repeat, receiver, request)
 
     def _cut(self, node: Node, lasts: int, *, both: bool) -> None:
         others = self.random.sample(self.nodes, self.random.randint(1, len(self.nodes)))
@@ -386,6 +402,27 @@ class World:
             pairs = {(second, first) for first, second in pairs}
         self.trouble.cut |= pairs
         self.at(self.now + lasts, None, self.trouble.cut.difference_update, pairs)
+
+    def _ask_as_stranger(self, node: Node) -> None:
+        """A node that is no voter asks for votes, in epochs that have not come yet, with a log of any length."""
+        random, epoch = self.random, node.machine.epoch + self.random.randint(0, 3) if node.is_up else 1
+        asked = vote.PartitionData(
+            partition_index=0,
+            replica_epoch=epoch,
+            replica_id=random.choice((77, node.id)),
+            replica_directory_id=UUID(int=77),
+            last_offset_epoch=random.randint(0, epoch),
+            last_offset=random.randint(0, 100),
+            pre_vote=random.random() < 0.5,
+        )
+        request = vote.VoteRequest(cluster_id="cluster", topics=[vote.TopicData(topic_name=TOPIC, partitions=[asked])])
+        self.at(self.now, node, self._repeat, node, request)
+
+    def _repeat(self, receiver: Node, request: Message) -> None:
+        """A request whose sender does not wait for the response."""
+        receiver.carry_out(
+            receiver.machine.handle(_ignore, request, receiver.now, version=NEWEST, wall_ms=receiver.now)
+        )
 
     def _end(self, name: str, value: float) -> None:
         setattr(self.trouble, name, value)

@@ -2,13 +2,14 @@
 
 import pytest
 from tests.simulation.quorum.disk import snapshot_of
-from tests.unit.quorum.host import Host, begin_request, fetch_answer, key, partition, records
+from tests.unit.quorum.host import Host, begin_request, fetch_answer, key, partition, records, vote_request
 
 from ottla.errors import ErrorCode
 from ottla.protocol.messages import fetch, fetch_snapshot
 from ottla.protocol.messages.fetch import FetchRequest
 from ottla.protocol.messages.fetch_snapshot import FetchSnapshotRequest
 from ottla.protocol.messages.update_raft_voter import UpdateRaftVoterRequest, UpdateRaftVoterResponse
+from ottla.protocol.messages.vote import VoteRequest
 from ottla.quorum.control_records import encode_control_batch
 from ottla.quorum.effects import AppendFetched, InstallSnapshot, Role, Send, Truncate
 from ottla.quorum.replicas import EMPTY_LOG, Endpoint, OffsetAndEpoch, Voter, VoterSet
@@ -256,3 +257,29 @@ def take_all(host: Host, ms: int) -> None:
         host.advance(100)
         for sent, _ in host.take(FetchRequest):
             host.answer(sent, fetch_answer(2, 3))
+
+
+def test_an_observer_with_a_leader_stays_in_its_epoch_whatever_strangers_ask() -> None:
+    host = Host(node_id=4)
+    take(host, fetch_answer(3, 7, error=ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    take(host, fetch_answer(3, 7))
+    for pre_vote in (True, False):
+        answer = partition(host.ask(vote_request(77, 9, OffsetAndEpoch(100, 8), pre_vote=pre_vote, receiver=key(4))))
+        assert (answer.vote_granted, answer.leader_epoch) == (False, 7)
+    host.advance(2000)
+    assert partition(host.ask(vote_request(5, 9, OffsetAndEpoch(100, 8), receiver=key(4)))).vote_granted
+    assert host.machine.epoch == 9
+
+
+def test_an_observer_of_a_later_epoch_than_the_leaders_reports_it() -> None:
+    host = Host(node_id=4, bootstrap_servers=(("n2", 9093),))
+    host.advance(2000)
+    host.ask(vote_request(77, 9, OffsetAndEpoch(100, 8), receiver=key(4)))
+    reported = []
+    for _ in range(50):
+        host.advance(100)
+        for sent, _ in host.take(FetchRequest):
+            host.answer(sent, fetch_answer(3, 7, error=ErrorCode.UNKNOWN_LEADER_EPOCH))
+        reported += [(host.now, sent.to.node_id, partition(request)) for sent, request in host.take(VoteRequest)]
+    ((when, to, asked),) = reported
+    assert (when, to, asked.replica_epoch, asked.pre_vote) == (6000, 3, 9, True)
