@@ -325,6 +325,15 @@ class GenuineKafka(BrokerProcess):
         )
 
 
+class KafkaFormattedByOttla(GenuineKafka):
+    """Begins with directories that `ottla storage format` has formatted, which takes the options of Kafka's tool."""
+
+    def _format(self, *arguments: str) -> None:
+        from ottla.cli.app import run  # most tests need no command line
+
+        assert run(["storage", *arguments]) == 0
+
+
 class _ArchivedKafka(GenuineKafka):
     """Writes its classes down when it ends."""
 

@@ -28,6 +28,7 @@ NOUNS: Final = {
     "telemetry": "Ask clients for their metrics, and show what they send.",
     "cluster": "Look at the cluster, or start one on this machine.",
     "quorum": "Look at the quorum of Kafka's controllers, add and remove voters.",
+    "storage": "Format the directories of a node of a quorum.",
     "console": "Show a cluster in the browser.",
     "cert": "Make certificates for development.",
     "doctor": "Check a cluster, and the machine of a broker.",

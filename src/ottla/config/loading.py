@@ -59,7 +59,7 @@ def load(
     Raises:
         InvalidConfig: the file cannot be read or a value is refused; the text names the file or setting, and the line.
     """
-    given = resolved({**_given(properties_file), **overrides})
+    given = given_settings(properties_file, overrides)
     warnings, unknown, insecure = [], [], []
     for name, text in given.items():
         if name in BROKER_SETTINGS:
@@ -107,6 +107,14 @@ def load(
             if given.get(name, "").strip().lower() not in ("", "true")
         ]
     return config, warnings
+
+
+def given_settings(properties_file: Path | None, overrides: Mapping[str, str]) -> dict[str, str]:
+    """The settings of a file and those that win over it, with the values that stand elsewhere; nothing is checked.
+
+    Raises `InvalidConfig` for a file that cannot be read.
+    """
+    return resolved({**_given(properties_file), **overrides})
 
 
 def _security_warnings(config: BrokerConfig) -> list[str]:

@@ -1,6 +1,7 @@
 """The owner of a log directory, which `meta.properties` names in Kafka's format: a cluster and a node."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Mapping
 from typing import Final
 from uuid import UUID, uuid4
 
@@ -44,7 +45,7 @@ def claim(fs: FileSystem, directory: str, cluster_id: str, node_id: BrokerId, *,
         raise InvalidConfig(f"{directory} belongs to node {node}, not {node_id}: see node.id and log.dirs")
     if directory_id := found.get("directory.id", ""):
         return directory_id
-    directory_id = urlsafe_b64encode(uuid4().bytes).rstrip(b"=").decode()
+    directory_id = random_id()
     # Kafka's brokers with ZooKeeper support version 0 only, those of KRaft version 1.
     version, number = ("0", "broker.id") if zookeeper and found.get("version", "0") == "0" else ("1", "node.id")
     lines = {
@@ -54,6 +55,19 @@ def claim(fs: FileSystem, directory: str, cluster_id: str, node_id: BrokerId, *,
         number: str(node_id),
         "directory.id": directory_id,
     }
-    text = "".join(f"{key}={value}\n" for key, value in sorted(lines.items()))
-    replace_atomically(fs, f"{directory}/{META_PROPERTIES}", text.encode())
+    write(fs, directory, lines)
     return directory_id
+
+
+def write(fs: FileSystem, directory: str, properties: Mapping[str, str]) -> None:
+    """Give a directory its owner; durable when this returns. Raises OSError."""
+    text = "".join(f"{key}={value}\n" for key, value in sorted(properties.items()))
+    replace_atomically(fs, f"{directory}/{META_PROPERTIES}", text.encode())
+
+
+def random_id() -> str:
+    """An id for a directory or a cluster, in Kafka's text form; none begins with a dash, like an option."""
+    while True:
+        text = urlsafe_b64encode(uuid4().bytes).rstrip(b"=").decode()
+        if not text.startswith("-"):
+            return text

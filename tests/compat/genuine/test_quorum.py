@@ -9,13 +9,13 @@ from typing import NamedTuple
 import pytest
 from tests.compat.cli.program import OttlaProgram
 from tests.support.eventually import eventually
-from tests.support.genuine import GenuineKafka
+from tests.support.genuine import KafkaFormattedByOttla
 from tests.support.probe import free_port
 
 pytestmark = pytest.mark.soak
 
 
-class Controller(GenuineKafka):
+class Controller(KafkaFormattedByOttla):
     """A node that is a controller only, without brokers to name."""
 
     def answers(self) -> bool:
@@ -39,7 +39,7 @@ class Pair(NamedTuple):
 def pair() -> Iterator[Pair]:
     first = f"CONTROLLER://127.0.0.1:{free_port()}"
     dynamic = {"controller.quorum.voters": "", "controller.quorum.bootstrap.servers": first.rpartition("/")[2]}
-    broker = GenuineKafka(format_options=["--standalone"])
+    broker = KafkaFormattedByOttla(format_options=["--standalone"])
     addresses = f"PLAINTEXT://{broker.bootstrap},{first}"
     broker.properties = {**dynamic, "listeners": addresses, "advertised.listeners": addresses}
     controller = Controller(format_options=["--no-initial-controllers"])

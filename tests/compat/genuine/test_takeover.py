@@ -7,7 +7,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 from tests.compat.genuine.test_same_answers import comparable
 from tests.support.eventually import eventually
-from tests.support.genuine import GenuineKafka
+from tests.support.genuine import KafkaFormattedByOttla
 from tests.support.ottla_process import OttlaProcess
 from tests.support.quota_stories import REMOVED, alteration, question
 from tests.support.quota_stories import SET as QUOTAS
@@ -68,7 +68,7 @@ def quotas_of(bootstrap: str) -> list[str]:
 
 
 def test_everything_is_there_after_the_takeover(tmp_path: Path) -> None:
-    with GenuineKafka(tmp_path) as kafka:
+    with KafkaFormattedByOttla(tmp_path) as kafka:
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
         wanted = [
             NewTopic("orders", 3, 1, config={"retention.ms": "-1", "segment.bytes": "1048576"}),

@@ -175,6 +175,7 @@ def documented_commands() -> list[str]:
 def test_the_documented_commands_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "000.log").touch()
+    (tmp_path / "server.properties").touch()
     commands = documented_commands()
     assert len(commands) > 25
     for documented in commands:

@@ -144,8 +144,13 @@ class SnapshotWriter:
         last_append_time_ms: int,
         of_voters: Sequence[ControlRecord],
         now_ms: int,
+        name: str | None = None,
     ) -> None:
-        """`of_voters`: the records that name `kraft.version` and the voters at that position. Raises OSError."""
+        """`of_voters`: the records that name `kraft.version` and the voters at that position.
+
+        `name`: the file's, where it is not named after the position. Raises OSError.
+        """
+        self._name = name
         self._fs = fs
         self._directory = directory
         self._snapshot = snapshot
@@ -179,7 +184,7 @@ class SnapshotWriter:
         """Bring the whole file to the disk, then give it its name; returns its size in bytes. Raises OSError."""
         self._write_values()
         self._write_controls([ControlRecord(SNAPSHOT_FOOTER, SnapshotFooterRecord(version=0))])
-        seal(self._fs, self._directory, self._path, self._snapshot, self._file)
+        seal(self._fs, self._directory, self._path, self._snapshot, self._file, name=self._name)
         return self._position
 
     def discard(self) -> None:
@@ -209,10 +214,12 @@ class SnapshotWriter:
         self._next_offset += count
 
 
-def seal(fs: FileSystem, directory: str, path: str, snapshot: OffsetAndEpoch, file: File) -> None:
+def seal(
+    fs: FileSystem, directory: str, path: str, snapshot: OffsetAndEpoch, file: File, *, name: str | None = None
+) -> None:
     """Make a complete file the snapshot; durable when this returns. Raises OSError."""
     file.sync()
-    fs.rename(path, f"{directory}/{file_name(snapshot)}")
+    fs.rename(path, f"{directory}/{name or file_name(snapshot)}")
     fs.sync_directory(directory)
 
 
