@@ -70,9 +70,9 @@ class Recorder:
         return [record for _, record in self.records]
 
 
-async def until(condition: Callable[[], object]) -> None:
+async def until(condition: Callable[[], object], *, timeout_s: float = TIMEOUT_S) -> None:
     """Wait until a condition holds, which is looked at again and again. Raises TimeoutError."""
-    async with asyncio.timeout(TIMEOUT_S):
+    async with asyncio.timeout(timeout_s):
         while not condition():
             await asyncio.sleep(0.01)
 

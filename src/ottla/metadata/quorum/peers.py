@@ -10,8 +10,9 @@ from typing import Final, Protocol
 
 from ottla.client.asynchronous import AsyncConnection
 from ottla.client.errors import AuthenticationFailed, BrokerUnavailable, ClientError, UnsupportedRequest
-from ottla.client.sansio.handshake import handshake
+from ottla.client.sansio.handshake import api_versions_request, handshake
 from ottla.client.sockets import Connect
+from ottla.protocol.messages.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.fetch import FetchRequest
 from ottla.protocol.messages.fetch_snapshot import FetchSnapshotRequest
 from ottla.protocol.schema import Message
@@ -59,8 +60,11 @@ class Peers:
 
     async def _ask(self, wanted: Send) -> None:
         connection = self._to(wanted.to, patient=isinstance(wanted.request, _PATIENT))
+        request = wanted.request
+        if isinstance(request, ApiVersionsRequest):
+            request = api_versions_request()  # with the name of this software, which genuine nodes insist on
         try:
-            response = await connection.ask(wanted.request, timeout_s=wanted.timeout_ms / 1000)
+            response = await connection.ask(request, timeout_s=wanted.timeout_ms / 1000)
         except UnsupportedRequest as problem:
             self._note(wanted.to, f"{problem}; the address must be that of a controller's listener")
             self._outcome.failed(wanted.id, unsupported=True)

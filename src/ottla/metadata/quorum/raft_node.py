@@ -100,7 +100,8 @@ class RaftNode:
         self._epoch_start: int | None = None
         """The offset of the record that opened the epoch of this leader."""
         self._kraft_version = 0
-        self._voter_ids: Iterable[int] = config.static_voters.ids
+        self.voters = config.static_voters
+        """The newest voters in the log, committed or not."""
         self._syncing = asyncio.Lock()
         """Held from the preparation of a sync to its end."""
         self._unsynced = asyncio.Event()
@@ -317,7 +318,7 @@ class RaftNode:
                 case effects.RoleChanged():
                     self._role_changed(effect)
                 case effects.VotersChanged():
-                    self._kraft_version, self._voter_ids = effect.kraft_version, effect.voters.ids
+                    self._kraft_version, self.voters = effect.kraft_version, effect.voters
                 case effects.Warn():
                     log.warning("node %d of the metadata quorum: %s", self.node_id, effect.text)
                 case _:
@@ -347,7 +348,7 @@ class RaftNode:
 
     def _save(self, state: ElectionState) -> None:
         election_file.write(
-            self._fs, self.log.directory, state, kraft_version=self._kraft_version, voter_ids=self._voter_ids
+            self._fs, self.log.directory, state, kraft_version=self._kraft_version, voter_ids=self.voters.ids
         )
 
     def _append(self, effect: effects.Append) -> None:
