@@ -37,6 +37,8 @@ RECOVERING: Final = 1
 """The leader has to confirm that it leads: it was elected uncleanly (KIP-704), or has not led yet (ADR 15)."""
 UNCHANGED: Final = -1
 
+MOST_SHARED: Final = 1 << 14
+"""Tuples of each kind that are remembered."""
 _NOBODY: Final[tuple[BrokerId, ...]] = ()
 
 Brokers = tuple[BrokerId, ...]
@@ -56,7 +58,10 @@ class PartitionState(NamedTuple):
 
 
 class Sharing:
-    """Gives equal tuples one object: ten thousand partitions have a few sets of replicas and directories."""
+    """Gives equal tuples one object: ten thousand partitions have a few sets of replicas and directories.
+
+    It forgets them all when there are many: over the months nearly every order of replicas comes up.
+    """
 
     def __init__(self) -> None:
         self._brokers: dict[tuple[int, ...], Brokers] = {}
@@ -65,6 +70,8 @@ class Sharing:
     def brokers(self, found: Iterable[int]) -> Brokers:
         """The brokers, as one object for each set and order of them."""
         key = tuple(found)
+        if len(self._brokers) >= MOST_SHARED:
+            self._brokers.clear()
         return self._brokers.setdefault(key, key)  # type: ignore[arg-type]  # BrokerId is an int
 
     def directories(self, found: Sequence[UUID], count: int) -> tuple[UUID, ...]:
@@ -72,6 +79,8 @@ class Sharing:
         key = tuple(found) if any(found_one != MIGRATING for found_one in found) else (MIGRATING,) * count
         if len(key) != count:
             raise CorruptMessage(f"a partition of {count} replicas has {len(key)} directories")
+        if len(self._directories) >= MOST_SHARED:
+            self._directories.clear()
         return self._directories.setdefault(key, key)
 
 

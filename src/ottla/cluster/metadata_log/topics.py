@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from ottla.cluster.image import Replica, TopicImage
-from ottla.cluster.metadata_log.partitions import PartitionState, Sharing, changed, created, without_eligible
+from ottla.cluster.metadata_log.partitions import (
+    MOST_SHARED,
+    PartitionState,
+    Sharing,
+    changed,
+    created,
+    without_eligible,
+)
 from ottla.errors import CorruptMessage
 from ottla.ids import BrokerId, PartitionId, TopicId, TopicName
 
@@ -191,6 +198,8 @@ class Topics:
                 placement = partition.image.replicas, partition.directories
                 failed = self._failed_in.get(placement)
                 if failed is None:
+                    if len(self._failed_in) >= MOST_SHARED:
+                        self._failed_in.clear()
                     failed = self._failed_in[placement] = _failed(placement, brokers)
                 for broker in failed:
                     yield broker, state.name, PartitionId(number)
