@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource
 from ottla.admin import Admin
 from ottla.cluster.image import MetadataImage, ResourceType
 from ottla.cluster.metadata_log.state import ClusterState
-from ottla.protocol.metadata_records import decode_record
+from ottla.protocol.metadata_records import DelegationTokenRecord, decode_record
 from ottla.protocol.schema import Struct
 from ottla.quotas.entities import entity_of, values_of
 from ottla.records.batch import iter_batches
@@ -17,6 +17,16 @@ from ottla.records.record import decode_records
 from tests.support.genuine import KAFKA_VERSION, cache_of, kafka_tool, maven_libs
 
 _RECIPE: Final = Path(__file__).resolve().parents[2] / "benches" / "genuine" / "shell.xml"
+
+TOKEN: Final = DelegationTokenRecord(
+    owner="User:alice",
+    requester="User:alice",
+    renewers=["User:bob"],
+    issue_timestamp=1,
+    max_timestamp=1 << 42,
+    expiration_timestamp=1 << 41,
+    token_id="token",
+)
 
 
 class Described(NamedTuple):

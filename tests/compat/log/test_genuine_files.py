@@ -25,7 +25,15 @@ from confluent_kafka.admin import (
 from tests.support.eventually import eventually
 from tests.support.genuine import GenuineKafka
 from tests.support.metadata_records import normal, without_secrets
-from tests.support.metadata_state import Described, described_by, metadata_shell, part_of_log, replayed, unordered
+from tests.support.metadata_state import (
+    TOKEN,
+    Described,
+    described_by,
+    metadata_shell,
+    part_of_log,
+    replayed,
+    unordered,
+)
 from tests.support.tool_server import kafka_tool
 
 from ottla.admin import Admin, QuotaEntity
@@ -33,7 +41,10 @@ from ottla.cli.app import run
 from ottla.cli.terminal import exits
 from ottla.clock import SystemClock
 from ottla.cluster.image import ResourceType as ConfigType
+from ottla.cluster.metadata_log.framing import framed
+from ottla.cluster.metadata_log.levels import HIGHEST, RANGES
 from ottla.cluster.metadata_log.snapshots import snapshot_records
+from ottla.cluster.metadata_log.state import ClusterState
 from ottla.config.log import LogConfig
 from ottla.errors import CorruptMessage
 from ottla.ids import BrokerId, LeaderEpoch, Offset, PartitionId, TopicName
@@ -46,8 +57,8 @@ from ottla.log.producer_state import Origin, ProducerState, decode_snapshot
 from ottla.log.reader import ColdRead
 from ottla.metadata.adoption import find_adoptable
 from ottla.metadata.quorum.snapshots import SnapshotWriter, file_name, read_records
+from ottla.metadata.quorum_bootstrap import records_of_new_term
 from ottla.metadata.store.layout import uuid_to_text
-from ottla.protocol.metadata_records import DelegationTokenRecord
 from ottla.quorum.replicas import OffsetAndEpoch
 from ottla.records.batch import Compression, is_intact, iter_batches
 from ottla.records.control import ControlType, EndTransaction, encode_end_transaction
@@ -60,15 +71,6 @@ SEGMENT_BYTES = 1 << 20  # the least that Kafka takes
 CONFIG = LogConfig(segment_bytes=SEGMENT_BYTES)
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 NOW_MS = SystemClock().now_ms()
-TOKEN = DelegationTokenRecord(
-    owner="User:alice",
-    requester="User:alice",
-    renewers=["User:bob"],
-    issue_timestamp=NOW_MS,
-    max_timestamp=NOW_MS + 2000,
-    expiration_timestamp=NOW_MS + 1000,
-    token_id="token",
-)
 
 
 def _values(number: int) -> bytes:
@@ -414,6 +416,15 @@ def test_the_metadata_log_and_its_snapshot_make_one_state(kafkas: Written) -> No
     # What genuine Kafka has written of it is what is written of it here.
     assert unordered(snapshot_records(of_log)) == unordered(snapshot)
     assert unordered(snapshot_records(of_snapshot)) == unordered(snapshot)
+
+
+def test_a_cluster_begins_as_one_of_kafkas(kafkas: Written) -> None:
+    log = part_of_log(kafkas.stopped / "__cluster_metadata-0")
+    first, level = records_of_new_term(ClusterState(), [], is_new=True, min_insync=1)
+    assert level == HIGHEST
+    assert log[: len(first)] == [framed(record, level) for record in first]
+    state = replayed(log)
+    assert state.brokers[1].features == state.controllers[1].features == RANGES
 
 
 def test_the_metadata_log_is_what_clients_were_answered(kafkas: Written) -> None:
