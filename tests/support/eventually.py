@@ -7,7 +7,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def eventually(question: Callable[..., T | None], *, timeout_s: float = 20.0, interval_s: float = 0.05) -> T:
+def eventually(question: Callable[..., T | None], *, timeout_s: float = 60.0, interval_s: float = 0.05) -> T:
     """Ask until the answer is truthy, and return it.
 
     Raises:

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.abc import AbstractTokenProvider as AioTokenProvider
-from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.net.sasl.oauth import AbstractTokenProvider
 from tests.support.identity_provider import IdentityProvider
+from tests.support.logins import accepts
 from tests.support.ottla_process import OttlaProcess
 from tests.support.probe import free_port
 from tests.support.raw_client import ClosedError, RawConnection
@@ -74,13 +74,7 @@ def librdkafka(address: str, token: str, **more: Any) -> dict[str, Any]:
 
 
 def is_accepted(address: str, token: str) -> bool:
-    client = AdminClient(librdkafka(address, token, error_cb=lambda _: None))
-    client.poll(0)
-    try:
-        client.list_topics(timeout=3)
-    except KafkaException:
-        return False
-    return True
+    return accepts(lambda heard: AdminClient(librdkafka(address, token, error_cb=heard)))
 
 
 def authenticate(connection: RawConnection, token: str) -> Any:

@@ -139,6 +139,6 @@ def test_a_fetch_whose_partitions_change_all_the_time_is_answered(
     """One of many partitions, looked at in slices."""
     monkeypatch.setattr(fetch_handler, "MANY", 0)
     monkeypatch.setattr(fetch_handler, "mark_of", lambda partition: object())
-    with RawConnection(broker.bootstrap, timeout_s=5) as connection:
+    with RawConnection(broker.bootstrap, timeout_s=30) as connection:
         answer = connection.ask(fetch([(TOPIC, 0, 0)], max_wait_ms=100), VERSION)
         assert [partition.error_code for topic in answer.responses for partition in topic.partitions] == [0]

@@ -174,7 +174,7 @@ def test_a_waiting_consumer_gets_a_new_record_at_once(bootstrap: str, new_topic:
     reader.assign([TopicPartition(topic, 0, 0)])
     assert reader.poll(1.0) is None  # the fetch is parked at the broker now
     produce(bootstrap, topic, numbered(1), **{"linger.ms": 0})
-    assert len(drain(reader, 1, timeout_s=3.0)) == 1
+    assert len(drain(reader, 1, timeout_s=8.0)) == 1
     reader.close()
 
 

@@ -172,7 +172,7 @@ class Pair:
             data.records = bytes(read.data)
 
     async def until_equal(self) -> None:
-        for _ in range(500):
+        for _ in range(4_000):
             if (
                 self.follower.contents() == self.leader.contents()
                 and self.follower.log.log_end_offset == self.leader.log.log_end_offset
@@ -183,7 +183,7 @@ class Pair:
 
 
 async def eventually_true(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not condition():
             await asyncio.sleep(0.005)
 

@@ -97,7 +97,7 @@ def test_a_broker_that_dies_is_seen(tmp_path: Path) -> None:
     broker = SlowBroker(tmp_path)
     broker.start()
     broker._process.send_signal(signal.SIGKILL) if broker._process else pytest.fail("it does not run")
-    eventually(lambda: not broker.is_alive(), timeout_s=5)
+    eventually(lambda: not broker.is_alive())
     broker.kill()
 
 
