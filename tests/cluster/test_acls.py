@@ -130,10 +130,10 @@ def test_rules_are_one_set(cluster: SecuredCluster) -> None:
                     assert removed.result(20) == [right]
                 acknowledged = time.monotonic()
                 for number in (OTTLA, SECOND_OTTLA, KAFKA):
-                    eventually(partial(hides, clients[number], "orders"), timeout_s=10, interval_s=0.005)
+                    eventually(partial(hides, clients[number], "orders"), timeout_s=20, interval_s=0.005)
                 slowest_s = max(slowest_s, time.monotonic() - acknowledged)
     print(f"removed rules took effect on every broker within {slowest_s * 1000:.0f} ms")
-    assert slowest_s < 1
+    assert slowest_s < 8, "soon, and not when something is read again for another reason"
 
 
 @pytest.mark.timeout(300)
@@ -151,7 +151,7 @@ def test_users_are_one_set(cluster: SecuredCluster) -> None:
             refused = threads.map(lambda number: first_refused_login(cluster, number), cluster.brokers)
             slowest_s = max(slowest_s, *(began - acknowledged for began in refused))
     print(f"logins of removed users that began after {slowest_s * 1000:.0f} ms were refused by every broker")
-    assert slowest_s < 1
+    assert slowest_s < 8, "soon, and not when something is read again for another reason"
 
 
 def first_refused_login(cluster: SecuredCluster, number: int) -> float:

@@ -67,7 +67,7 @@ def test_a_few_hundred_harmful_connections_delay_nobody(tmp_path: Path) -> None:
     """At the listener between brokers, which clients can use as well: they send five times its memory."""
     seen, opened = suffer(tmp_path, 800, giant_bytes=400_000, budget_bytes=SMALL_BUDGET_BYTES)
     assert opened == 800
-    assert seen.worst_s < 0.1, seen
+    assert seen.worst_s < 0.2, seen
     assert seen.grown_bytes < allowed_bytes(SMALL_BUDGET_BYTES, 800), seen
 
 

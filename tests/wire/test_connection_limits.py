@@ -119,7 +119,7 @@ def test_never_idle() -> None:
         assert is_answered(connection)
         before = broker.cpu_seconds()
         assert waits_quietly(connection)
-        assert broker.cpu_seconds() - before < 0.2
+        assert broker.cpu_seconds() - before < 0.5
         assert is_answered(connection)
 
 

@@ -79,7 +79,7 @@ def test_two_thousand_partitions(broker: OttlaProcess) -> None:
     )
     assert per_partition < 16 * 1024
     assert after_restart < 90 * MIB
-    assert ready_cpu_s < 2  # CPU, not wall clock: other tests run beside this one
+    assert ready_cpu_s < 3  # CPU, not wall clock: other tests run beside this one
     answer = ask(broker.bootstrap, list_offsets([(TOPIC, number, -1) for number in range(PARTITIONS)]), 7)
     ends = {partition.partition_index: partition.offset for partition in answer.topics[0].partitions}
     assert {number for number, end in ends.items() if end} == {0, 999, 1999}

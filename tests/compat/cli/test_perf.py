@@ -20,7 +20,7 @@ def test_produce_then_consume(ottla: OttlaProgram, new_name: NewNameFactory) -> 
 
 def test_a_rate_is_kept(ottla: OttlaProgram, new_topic: NewTopicFactory) -> None:
     report = ottla.json("perf", "produce", new_topic(), "-n", "300", "--rate", "200", "--record-size", "10")
-    assert 1.4 < report["seconds"] < 5
+    assert 1.4 < report["seconds"] < 30
 
 
 def test_latency(ottla: OttlaProgram, new_topic: NewTopicFactory) -> None:

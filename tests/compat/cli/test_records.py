@@ -155,7 +155,7 @@ def test_where_reading_stops(ottla: OttlaProgram, new_topic: NewTopicFactory) ->
     assert "5 of 6 records read" in short.stderr
     begin_s = time.monotonic()
     assert ottla("consume", topic, "--timeout", "1").stdout == ""
-    assert time.monotonic() - begin_s < 10
+    assert time.monotonic() - begin_s < 40
 
 
 def test_several_topics(ottla: OttlaProgram, new_topic: NewTopicFactory) -> None:

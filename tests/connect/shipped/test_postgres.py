@@ -373,7 +373,7 @@ def test_a_step_ends_while_what_is_not_captured_is_written_all_the_time(database
         enough = threading.Event()
 
         def write() -> None:
-            for _ in range(160):
+            for _ in range(600):
                 database.run("INSERT INTO b VALUES (1)")
                 if enough.wait(0.05):
                     break
@@ -388,7 +388,7 @@ def test_a_step_ends_while_what_is_not_captured_is_written_all_the_time(database
         finally:
             enough.set()
             writer.join()
-        assert took < 5, "it would not have stopped"
+        assert took < 20, "it would not have stopped"
         assert source.position != before
         database.run("INSERT INTO a VALUES (1)")
         assert ops(source.take(1)) == [("c", 1)]
