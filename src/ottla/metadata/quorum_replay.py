@@ -51,9 +51,9 @@ class QuorumReplay:
         """Call `changed` when the quorum has another leader or epoch, also without a leader."""
         self._leader_subscribers.append(changed)
 
-    def snapshot_records(self) -> Iterator[bytes]:
-        """The records of the state at `position`, framed; to be taken at once, or in steps without awaiting."""
-        return snapshot_records(self.state)
+    def snapshot_records(self) -> Iterator[bytes] | None:
+        """The framed records of the state at `position`, as it is now; None within a transaction."""
+        return None if self.state.in_transaction else snapshot_records(self.state)
 
     # -- a listener --------------------------------------------------------------------------------------------------
 

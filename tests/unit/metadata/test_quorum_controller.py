@@ -161,7 +161,7 @@ class TestTerms:
         async def scenario(alone: ControllerAlone) -> None:
             await three_brokers(alone)
             await create_topic(alone, "t", [1, 2, 3], [2, 3, 1], retention_ms="1000")
-            await alone.node.write_snapshot(alone.replay.position, alone.replay.snapshot_records())
+            await alone.node.write_snapshot(alone.replay.position, alone.replay.snapshot_records() or ())
             await create_topic(alone, "u", [1])
             follower = QuorumReplay(alone.controller.image.cluster_id, failed=alone.failures.append)
             alone.node.register(follower)

@@ -23,7 +23,7 @@ from ottla.cluster.metadata_log.levels import (
 )
 from ottla.cluster.metadata_log.partitions import PartitionState
 from ottla.cluster.metadata_log.registrations import broker_record, controller_record
-from ottla.cluster.metadata_log.settings import MECHANISM_CODES, Resource, setting_record
+from ottla.cluster.metadata_log.settings import MECHANISM_CODES, InexpressibleChange, Resource, setting_record
 from ottla.protocol import metadata_records as records
 
 if TYPE_CHECKING:
@@ -37,8 +37,11 @@ _Wanted = Callable[[Resource, str], bool]
 def snapshot_records(state: ClusterState) -> Iterator[bytes]:
     """The records of the state as it is now, made one by one as they are taken; it may change meanwhile.
 
-    Raises nothing itself; taking one raises `InexpressibleChange` for settings that no record can have.
+    Raises `InexpressibleChange` within a transaction, whose begin the log behind a snapshot would miss. Taking one
+    raises it for settings that no record can have.
     """
+    if state.in_transaction:
+        raise InexpressibleChange("no snapshot can stand for the metadata log in the middle of a transaction")
     level = state.metadata_version
     parts: list[Iterable[Message]] = [
         _features(dict(state.features)),

@@ -262,6 +262,14 @@ def test_settings_of_kinds_that_are_not_known_stay_in_snapshots() -> None:
     assert _decoded(list(snapshot_records(state))) == [_LEVEL, quota]
 
 
+def test_no_snapshot_is_of_the_middle_of_a_transaction() -> None:
+    state = state_of([_LEVEL, records.BeginTransactionRecord(), topic()])
+    with pytest.raises(InexpressibleChange, match="in the middle of a transaction"):
+        snapshot_records(state)
+    state.take(records.EndTransactionRecord())
+    assert len(list(snapshot_records(state))) == 2
+
+
 def test_a_snapshot_is_of_the_moment_it_was_asked_for() -> None:
     state = state_of([_LEVEL, broker(1), topic(), partition(0, 1)])
     taken = snapshot_records(state)
