@@ -6,7 +6,7 @@ it is committed, by a leader that has committed a record of its own epoch: any m
 
 from __future__ import annotations
 
-from ottla.errors import ErrorCode
+from ottla.errors import ApiError, ErrorCode
 from ottla.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
@@ -15,8 +15,8 @@ from ottla.quorum import checks, leading
 from ottla.quorum.effects import Reply, Token
 from ottla.quorum.leader_state import LeaderState, PendingChange, Progress
 from ottla.quorum.replicas import Endpoint, ReplicaKey, Voter, VoterSet
-from ottla.quorum.state import QuorumState
-from ottla.quorum.voter_history import voters_record
+from ottla.quorum.state import SUPPORTED_KRAFT_VERSIONS, QuorumState
+from ottla.quorum.voter_history import kraft_version_record, voters_record
 
 _MAX_ENDPOINTS = 32
 _MAX_NAME = 255
@@ -164,6 +164,30 @@ def _update(state: QuorumState, leader: LeaderState, voter: Voter) -> ErrorCode:
     if found != voter:
         leading.append_control(state, leader, [voters_record(state.history.voters.with_voter(voter))])
     return ErrorCode.NONE
+
+
+def upgrade(state: QuorumState, leader: LeaderState, level: int, *, validate_only: bool) -> None:
+    """Raise kraft.version, and write the voters, as they have reported themselves, to the log.
+
+    Raises ApiError with INVALID_UPDATE_VERSION, and with REQUEST_TIMED_OUT while a change is being committed.
+    """
+    present = state.history.kraft_version
+    if level == present:
+        return
+    if level < present or level > SUPPORTED_KRAFT_VERSIONS[1]:
+        raise ApiError(
+            ErrorCode.INVALID_UPDATE_VERSION, f"kraft.version can only be raised, from {present} to at most 1"
+        )
+    if leader.high_watermark is None or leader.reported is None:
+        raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "the leader has not committed a record of its epoch yet; try again")
+    silent = [voter.key for voter in leader.reported if not voter.key.directory_id.int or not voter.supports(level)]
+    if silent:
+        raise ApiError(
+            ErrorCode.INVALID_UPDATE_VERSION,
+            f"the voters {', '.join(map(str, silent))} have not reported that they support kraft.version {level}",
+        )
+    if not validate_only:
+        leading.append_control(state, leader, [kraft_version_record(level), voters_record(leader.reported)])
 
 
 def _request_error(state: QuorumState, cluster_id: str | None, key: ReplicaKey) -> tuple[ErrorCode, str | None]:

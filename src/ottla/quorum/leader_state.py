@@ -113,10 +113,11 @@ class LeaderState:
         for voter in voters:
             if voter.is_replica(self.own.key):
                 continue
-            found = next((each for key, each in earlier.items() if voter.is_replica(key)), None)
-            self.progress[voter.key.node_id] = found or Progress(voter.key)
-        now_voters = {progress.key for progress in self.progress.values()}
-        self.observers = {key: each for key, each in earlier.items() if key not in now_voters}
+            found = next((each for key, each in earlier.items() if _is_same(voter.key, key)), Progress(voter.key))
+            earlier.pop(found.key, None)
+            found.key = voter.key
+            self.progress[voter.key.node_id] = found
+        self.observers = earlier
         self.fetched &= voters.ids
 
     def progress_of(self, key: ReplicaKey) -> Progress | None:
@@ -181,3 +182,10 @@ class LeaderState:
             return self.own_end
         end = self.progress[voter.key.node_id].end
         return -1 if end is None else end
+
+
+def _is_same(voter: ReplicaKey, known: ReplicaKey) -> bool:
+    """Whether a voter is a replica that has fetched; where one of the two has no directory id, the node decides."""
+    return voter.node_id == known.node_id and (
+        voter.directory_id == known.directory_id or not (voter.directory_id.int and known.directory_id.int)
+    )

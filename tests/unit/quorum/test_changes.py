@@ -6,13 +6,15 @@ from uuid import UUID
 import pytest
 from tests.unit.quorum.host import Host, fetch_request, key, partition
 
-from ottla.errors import ErrorCode
+from ottla.errors import ApiError, ErrorCode
 from ottla.protocol.messages.add_raft_voter import AddRaftVoterRequest, Listener
 from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, SupportedFeatureKey
+from ottla.protocol.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
 from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from ottla.protocol.messages.update_raft_voter import KRaftVersionFeature, UpdateRaftVoterRequest
 from ottla.protocol.messages.update_raft_voter import Listener as UpdatedListener
 from ottla.quorum.effects import Role
+from ottla.quorum.errors import NotLeader
 
 
 @pytest.fixture
@@ -213,3 +215,34 @@ def test_a_leader_of_a_bootstrap_checkpoint_writes_its_voters_to_the_log() -> No
     assert answer.high_watermark == 3
     assert [record.type for record in host.machine.voter_records(3)] == [5, 6]
     assert host.machine.kraft_version == 1
+
+
+def test_kraft_version_is_raised_once_all_voters_have_reported_themselves() -> None:
+    host = Host(static=True)
+    host.win()
+    with pytest.raises(ApiError, match="has not committed"):
+        host.machine.upgrade_kraft_version(1, 1, host.now)
+    fetched(host, 2)
+    host.ask(update_request(2))
+    with pytest.raises(ApiError, match="the voters 3 have not reported"):
+        host.machine.upgrade_kraft_version(1, 1, host.now)
+    host.ask(update_request(3))
+    assert host.machine.upgrade_kraft_version(1, 1, host.now, validate_only=True) == []
+    host.do(host.machine.upgrade_kraft_version(1, 1, host.now))
+    assert host.machine.kraft_version == 1
+    assert [voter.key for voter in host.machine.voters] == [key(1), key(2), key(3)]
+    host.sync()
+    fetched(host, 3)
+    assert host.machine.high_watermark == host.disk.end.offset
+    assert len(partition(host.ask(described_request())).observers) == 0
+    assert host.machine.upgrade_kraft_version(1, 1, host.now) == []
+    with pytest.raises(ApiError, match="only be raised"):
+        host.machine.upgrade_kraft_version(0, 1, host.now)
+    with pytest.raises(NotLeader):
+        host.machine.upgrade_kraft_version(1, 2, host.now)
+
+
+def described_request() -> DescribeQuorumRequest:
+    return DescribeQuorumRequest(
+        topics=[TopicData(topic_name="__cluster_metadata", partitions=[PartitionData(partition_index=0)])]
+    )
