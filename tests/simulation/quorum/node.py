@@ -38,7 +38,11 @@ if TYPE_CHECKING:
 
 
 class PowerCut(Exception):
-    """The node dies here."""
+    """A node dies here."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(f"node {node.id} has no power")
+        self.node = node
 
 
 class Node:
@@ -197,7 +201,7 @@ class Node:
         self.world.observer.installed(self, snapshot, state)
         self.disk.snapshots[snapshot] = data
         if self.world.power_cut_within(self, 1) is not None:
-            raise PowerCut
+            raise PowerCut(self)
         self.disk.install(snapshot, data)
 
     def _snapshot_failed(self, snapshot: OffsetAndEpoch) -> None:

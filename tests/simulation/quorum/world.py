@@ -178,9 +178,8 @@ class World:
                     continue
             try:
                 do(*arguments)
-            except PowerCut:
-                assert node is not None
-                self.cut_power(node)
+            except PowerCut as cut:
+                self.cut_power(cut.node)
             if is_done is not None and is_done():
                 return True
         self.now = end
