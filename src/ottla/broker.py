@@ -67,7 +67,9 @@ if TYPE_CHECKING:
     from ottla.server.audit.audit_log import AuditLog
     from ottla.server.cluster_member import Join
     from ottla.server.connection import FrameHandler
+    from ottla.server.controller_server import ControllerServer
     from ottla.server.metrics.broker_metrics import BrokerMetrics
+    from ottla.server.quorum_membership import OpenNode
 
 log = logging.getLogger("ottla")
 
@@ -97,6 +99,8 @@ class Broker:
         self._metadata: MetadataView | None = None
         self._replicas: ReplicaManager | None = None
         self._directories: LogDirectories | None = None
+        self.controller: ControllerServer | None = None
+        """The controller of this process, if it has that role in a quorum."""
         self.failure: str | None = None
         """Why it cannot go on."""
         self.metrics_ports: list[int] = []
@@ -194,6 +198,8 @@ class Broker:
         directories = LogDirectories(config.log_dirs, fs=platform.fs, clock=clock, goes_on=in_cluster)
         self._directories = directories
         stack.callback(directories.close)
+        if not await self._is_broker_too(directories, limits, memory, policies, loop, stack):
+            return
         metadata, join = await self._open_metadata(directories, policies, listeners, stack)
         self._metadata = metadata
 
@@ -245,12 +251,10 @@ class Broker:
         stack.callback(share_partitions.close)
 
         telemetry = Telemetry(config.telemetry_max_bytes, new_id=new_id)
-        telemetry.follow(empty_image(""), metadata.image)
-        stack.callback(metadata.subscribe(telemetry.follow))
-
         quotas = ClientQuotas(config, clock)
-        quotas.follow(empty_image(""), metadata.image)
-        stack.callback(metadata.subscribe(quotas.follow))
+        for follow in (telemetry.follow, quotas.follow):
+            follow(empty_image(""), metadata.image)
+            stack.callback(metadata.subscribe(follow))
         quotas.subscribe(limits.limit_addresses)
 
         def disconnected(connection_id: int) -> None:
@@ -316,6 +320,38 @@ class Broker:
         if metrics is not None:
             metrics.serving(services, compaction)
             stack.callback(metrics.stopping)
+
+    async def _is_broker_too(
+        self,
+        directories: LogDirectories,
+        limits: ConnectionLimits,
+        memory: MemoryBudget,
+        policies: Policies,
+        loop: asyncio.AbstractEventLoop,
+        stack: AsyncExitStack,
+    ) -> bool:
+        """Be a controller, if that is a role of this process, and say whether it is a broker, too."""
+        quorum = self.config.quorum
+        if "controller" not in self.config.process_roles or quorum is None:
+            return True
+        from ottla.server.controller_process import start_controller  # only a controller pays for it
+
+        listeners = Listeners(self._platform.open_sockets, limits, memory, loop)
+        self.controller = await start_controller(
+            self.config,
+            self._platform.clock,
+            listeners,
+            self._connect_to(quorum.listener, quorum.security_protocol, listeners, stack),
+            directories,
+            stack,
+            policies=policies,
+            failed=self._give_up,
+            audit=await self._open_audit(stack),
+        )
+        if "broker" in self.config.process_roles:
+            return True
+        self._listeners = listeners
+        return False
 
     def _observed(
         self,
@@ -425,7 +461,7 @@ class Broker:
         config, platform = self.config, self._platform
         connect = self._connect(listeners, stack)
         if config.quorum is not None:
-            from ottla.server.quorum_membership import open_quorum, opens_observers
+            from ottla.server.quorum_membership import open_quorum
 
             quorum = config.quorum
             to_controllers = self._connect_to(quorum.listener, quorum.security_protocol, listeners, stack)
@@ -435,7 +471,7 @@ class Broker:
                 connect,
                 to_controllers,
                 platform.resolve,
-                opens_observers(platform.fs, platform.clock),
+                self._opens_node(),
                 directories,
                 stack,
                 self._give_up,
@@ -454,6 +490,16 @@ class Broker:
             self._give_up,
             policies,
         )
+
+    def _opens_node(self) -> "OpenNode":
+        """How this broker follows the log of a quorum: by its own node, or by that of this process's controller."""
+        if self.controller is not None:
+            from ottla.server.controller_process import shares
+
+            return shares(self.controller)
+        from ottla.server.quorum_membership import opens_observers
+
+        return opens_observers(self._platform.fs, self._platform.clock)
 
     async def _open_metadata(
         self, directories: LogDirectories, policies: Policies, listeners: Listeners, stack: AsyncExitStack

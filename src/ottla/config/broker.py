@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from copy import copy
 from functools import cached_property
 from pathlib import Path
 from typing import Final, NamedTuple, NoReturn, cast, final
@@ -490,6 +491,14 @@ class BrokerConfig:
     def quorum(self) -> Quorum | None:
         """The controllers of this node's cluster; None for a node that has ZooKeeper, or is alone."""
         return quorum(self)
+
+    def for_controllers(self) -> BrokerConfig:
+        """The same settings with the controllers' listeners in place of the broker's: for a controller of this node."""
+        view = copy(self)
+        own = view.__dict__
+        own["listeners"] = self.controller_listeners
+        own["advertised_listeners"] = self.advertised_controller_listeners
+        return view
 
     @property
     def is_in_cluster(self) -> bool:

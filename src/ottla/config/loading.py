@@ -21,7 +21,6 @@ from ottla.config.earlier_settings import EARLIER_SETTINGS
 from ottla.config.properties import PLACEHOLDER, PropertiesProblem, parse_properties
 from ottla.config.protection import PROTECTING_NAMES, UNPROTECTED, asked_protection
 from ottla.config.providers import PREFIX, resolved, resolved_by
-from ottla.config.quorum import BOOTSTRAP, VOTERS
 from ottla.config.sasl import PROTOCOLS as SASL_PROTOCOLS
 from ottla.config.sasl import is_served
 from ottla.config.tls import PROTOCOLS as TLS_PROTOCOLS
@@ -142,28 +141,13 @@ def _security_warnings(config: BrokerConfig) -> list[str]:
 
 
 def _quorum_warnings(config: BrokerConfig) -> list[str]:
-    """What a node of a quorum has to know where Ottla has no such quorum.
-
-    Raises `InvalidConfig` for what Ottla cannot be: each of several nodes would become a cluster of its own.
-    """
+    """What the settings say about a quorum of controllers that this node does not have."""
     given = config.given
     warnings = []
-    if "broker" not in config.process_roles:
-        raise InvalidConfig(
-            f"process.roles: must contain broker; a node that is only {', '.join(config.process_roles) or 'nothing'} "
-            "has no part in Ottla, whose brokers coordinate through ZooKeeper or are alone"
-        )
     if config.controller_listener_names and "listeners" in given and config.quorum is None:
         warnings.append(
             f"controller.listener.names: {', '.join(config.controller_listener_names)} is not opened; "
             "this node has no controller quorum"
-        )
-    if config.quorum is not None:
-        name = BOOTSTRAP if config.quorum.bootstrap_servers else VOTERS
-        raise InvalidConfig(
-            f"{name}: {given[name]} is a quorum with other nodes than this one, and Ottla has no controller "
-            "quorum. For a broker of a cluster give zookeeper.connect instead; for one that is alone leave "
-            f"{name} out (or start with --override {name}=)"
         )
     return warnings
 

@@ -58,6 +58,19 @@ _NOT_IN_ZOOKEEPER: Final = re.compile("[/\0-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0
 """What no part of a path there may have, or be: `PathUtils` of ZooKeeper."""
 
 
+def matching(authorizer: StandardAuthorizer, wanted: AclFilter) -> list[AclBinding]:
+    """The bindings of an authorizer that a filter means."""
+    return [binding for binding in _candidates(authorizer, wanted) if wanted.meets(binding)]
+
+
+def _candidates(authorizer: StandardAuthorizer, wanted: AclFilter) -> Iterable[AclBinding]:
+    exact = wanted.pattern in (PatternType.LITERAL, PatternType.PREFIXED)
+    if not exact or wanted.name is None or wanted.type is ResourceType.ANY:
+        return authorizer.bindings()
+    resource = ResourcePattern(wanted.type, wanted.name, wanted.pattern)
+    return [AclBinding(resource, rule) for rule in authorizer.rules(resource)]
+
+
 class Acls(Notifications):
     """The rules in the store, and those of this broker's authorizer. On the loop's thread."""
 
@@ -180,14 +193,7 @@ class Acls(Notifications):
 
     def matching(self, wanted: AclFilter) -> list[AclBinding]:
         """The bindings that a filter means."""
-        return [binding for binding in self._candidates(wanted) if wanted.meets(binding)]
-
-    def _candidates(self, wanted: AclFilter) -> Iterable[AclBinding]:
-        exact = wanted.pattern in (PatternType.LITERAL, PatternType.PREFIXED)
-        if not exact or wanted.name is None or wanted.type is ResourceType.ANY:
-            return self.authorizer.bindings()
-        resource = ResourcePattern(wanted.type, wanted.name, wanted.pattern)
-        return [AclBinding(resource, rule) for rule in self.authorizer.rules(resource)]
+        return matching(self.authorizer, wanted)
 
     def _refusal(self, binding: AclBinding) -> OttlaError | None:
         try:

@@ -4,6 +4,7 @@ The image is that of the log: it changes with every committed batch.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ottla.cluster.commands import Command, SetConfigs, SetFeatures
@@ -11,10 +12,11 @@ from ottla.cluster.configs import ConfigChange, plan_configs_of_others
 from ottla.cluster.departures import note_departures
 from ottla.cluster.elections import Outages
 from ottla.cluster.features import FeatureUpdate
-from ottla.cluster.image import MetadataImage, ResourceType
+from ottla.cluster.image import CLUSTER_DEFAULT, MetadataImage, ResourceType
+from ottla.cluster.metadata_log.state import ClusterState
 from ottla.cluster.quorum_features import Node, plan_quorum_features
 from ottla.config.broker import BrokerConfig
-from ottla.errors import OttlaError
+from ottla.errors import InvalidConfig, OttlaError
 from ottla.metadata.cluster_metadata import NotController
 from ottla.metadata.decisions import AskedT, CommandT, DecidingMetadata
 from ottla.metadata.policies import Policies
@@ -23,6 +25,8 @@ from ottla.metadata.quorum_replay import QuorumReplay
 from ottla.metadata.store.base import MetadataStore
 from ottla.protocol.schema import Message
 from ottla.slices import Slices
+
+log = logging.getLogger(__name__)
 
 
 class QuorumDecisions(DecidingMetadata):
@@ -51,6 +55,11 @@ class QuorumDecisions(DecidingMetadata):
 
     async def advertise(self, endpoints: Mapping[str, tuple[str, int]]) -> None:
         """A controller's addresses are registered when it starts."""
+
+    @property
+    def state(self) -> ClusterState:
+        """The state of the log."""
+        return self._replay.state
 
     @property
     def is_active(self) -> bool:
@@ -106,6 +115,17 @@ class QuorumDecisions(DecidingMetadata):
         except NotController as refused:
             return [refused for _ in asked]
         return await super()._change(asked, plan, validate_only=validate_only)
+
+    def _effective_config(self, image: MetadataImage) -> BrokerConfig:
+        node = str(self._static_config.node_id)
+        changes = {**image.config(ResourceType.BROKER, CLUSTER_DEFAULT), **image.config(ResourceType.BROKER, node)}
+        if not changes:
+            return self._static_config
+        try:
+            return self._static_config.with_changes(changes).for_controllers()
+        except InvalidConfig as problem:
+            log.error("settings that were changed at runtime are left aside: %s", problem)
+            return self._static_config
 
     def _plan_configs(self, image: MetadataImage, change: ConfigChange) -> SetConfigs:
         if change.resource_type is ResourceType.BROKER:

@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 
 ImageSubscriber = Callable[[MetadataImage, MetadataImage], None]
 LeaderSubscriber = Callable[[LeaderAndEpoch], None]
+AdvanceSubscriber = Callable[[ClusterState, bool], None]
 
 
 class QuorumReplay:
@@ -36,6 +37,7 @@ class QuorumReplay:
         self.has_failed = False
         self._subscribers: list[ImageSubscriber] = []
         self._leader_subscribers: list[LeaderSubscriber] = []
+        self._advance_subscribers: list[AdvanceSubscriber] = []
 
     @property
     def offset(self) -> int:
@@ -51,9 +53,16 @@ class QuorumReplay:
         """Call `changed` when the quorum has another leader or epoch, also without a leader."""
         self._leader_subscribers.append(changed)
 
+    def on_advance(self, advanced: AdvanceSubscriber) -> None:
+        """Call `advanced` after every batch, and with True after a snapshot: the state is another one then.
+
+        It comes before the subscribers of images: for what is not in them, such as access rules.
+        """
+        self._advance_subscribers.append(advanced)
+
     def snapshot_records(self) -> Iterator[bytes] | None:
-        """The framed records of the state at `position`, as it is now; None within a transaction."""
-        return None if self.state.in_transaction else snapshot_records(self.state)
+        """The records of the state at `position`, framed; None within a transaction, or after a failure."""
+        return None if self.has_failed or self.state.in_transaction else snapshot_records(self.state)
 
     # -- a listener --------------------------------------------------------------------------------------------------
 
@@ -63,12 +72,12 @@ class QuorumReplay:
         state.controller_id = self.state.controller_id
         if self._replayed(state, records):
             self.state = state
-            self._reached(snapshot)
+            self._reached(snapshot, is_new=True)
 
     def handle_commit(self, batch: CommittedBatch) -> None:
         """Replay a batch."""
         if self._replayed(self.state, batch.records):
-            self._reached(OffsetAndEpoch(batch.last_offset + 1, batch.epoch))
+            self._reached(OffsetAndEpoch(batch.last_offset + 1, batch.epoch), is_new=False)
 
     def handle_leader_change(self, leader: LeaderAndEpoch) -> None:
         """Name the controller in the image, and notify."""
@@ -90,8 +99,10 @@ class QuorumReplay:
             return False
         return True
 
-    def _reached(self, position: OffsetAndEpoch) -> None:
+    def _reached(self, position: OffsetAndEpoch, *, is_new: bool) -> None:
         self.position = position
+        for advanced in self._advance_subscribers:
+            advanced(self.state, is_new)
         self._show()
 
     def _show(self) -> None:

@@ -207,6 +207,11 @@ class StandardAuthorizer:
         """The lengths of prefixes, by type."""
         self._decisions: dict[_Decision, bool] = {}
 
+    def follow_default(self, *, allow_if_none: bool) -> None:
+        """Allow what no rule mentions, or not, from now on."""
+        self._allow_if_none = allow_if_none
+        self._decisions = {}
+
     # -- rules -------------------------------------------------------------------------------------------------------
 
     def rules(self, resource: ResourcePattern) -> tuple[AccessRule, ...]:

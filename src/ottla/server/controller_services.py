@@ -8,13 +8,14 @@ if TYPE_CHECKING:
 
     from ottla.clock import Clock
     from ottla.config.broker import BrokerConfig
-    from ottla.metadata.acls import Acls
     from ottla.metadata.delegation_tokens import DelegationTokens
     from ottla.metadata.quorum.node import QuorumNode
+    from ottla.metadata.quorum_acls import QuorumAcls
     from ottla.metadata.quorum_controller import QuorumController
     from ottla.metadata.quorum_decisions import QuorumDecisions
     from ottla.metadata.quorum_replay import QuorumReplay
     from ottla.metadata.registered_brokers import RegisteredBrokers
+    from ottla.protocol.api import ApiKey
     from ottla.server.audit.audit_log import AuditLog
     from ottla.server.client_quotas import ClientQuotas
     from ottla.server.listeners import Listeners
@@ -34,6 +35,9 @@ class ControllerCluster:
         self._controller.decisions.check_active()
         return self._controller
 
+    def forwards(self, api_key: "ApiKey") -> None:
+        """A controller forwards nothing: it answers, or names the active one."""
+
 
 @dataclass(slots=True)
 class ControllerServices:
@@ -52,9 +56,11 @@ class ControllerServices:
     telemetry: "Telemetry"
     quotas: "ClientQuotas"
     slices: "Slices"
+    membership: ControllerCluster
+    """The same: handlers that ask for the active controller name it so."""
     handlers: "Handlers | None" = None
     """For requests within an Envelope."""
-    acls: "Acls | None" = None
+    acls: "QuorumAcls | None" = None
     audit: "AuditLog | None" = None
     tokens: "DelegationTokens | None" = None
     registered_brokers: "RegisteredBrokers | None" = None

@@ -401,6 +401,8 @@ async def open_quorum(
 
 def _metadata_directory(config: "BrokerConfig", directories: "LogDirectories", cluster_id: str) -> LogDirectory:
     """The directory of the metadata log, which may be none of the log directories. Raises as `LogDirectory.acquire`."""
+    if directories.of_metadata is not None:
+        return directories.of_metadata
     if config.metadata_log_dir is None:
         return directories.directories[0]
     path = Path(config.metadata_log_dir)

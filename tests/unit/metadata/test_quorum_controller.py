@@ -161,7 +161,9 @@ class TestTerms:
         async def scenario(alone: ControllerAlone) -> None:
             await three_brokers(alone)
             await create_topic(alone, "t", [1, 2, 3], [2, 3, 1], retention_ms="1000")
-            await alone.node.write_snapshot(alone.replay.position, alone.replay.snapshot_records() or ())
+            records = alone.replay.snapshot_records()
+            assert records is not None
+            await alone.node.write_snapshot(alone.replay.position, records)
             await create_topic(alone, "u", [1])
             follower = QuorumReplay(alone.controller.image.cluster_id, failed=alone.failures.append)
             alone.node.register(follower)

@@ -15,7 +15,7 @@ from ottla.protocol.errors import ProtocolError
 from ottla.protocol.framing import RequestHeader, decode_request_header, encode_response_steps
 from ottla.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from ottla.protocol.messages.principal import DefaultPrincipalData
-from ottla.protocol.schema import Message, Struct
+from ottla.protocol.schema import Message, Struct, fields_of
 from ottla.protocol.versioned import decode_versioned
 from ottla.server.context import Deferred, RequestContext
 from ottla.server.controller_routing import CONTROLLER_ROUTES, FORWARDABLE
@@ -163,9 +163,9 @@ def _host(address: bytes) -> str:
 
 
 def _error_codes(answer: Struct) -> Iterator[int]:
-    for name in answer.__dataclass_fields__:  # type: ignore[attr-defined]  # messages are dataclasses
-        value = getattr(answer, name)
-        if name == "error_code":
+    for field in fields_of(type(answer)):
+        value = getattr(answer, field.name)
+        if field.name == "error_code":
             yield value
         elif isinstance(value, list) and value and isinstance(value[0], Struct):
             for each in value:

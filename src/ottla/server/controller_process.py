@@ -1,0 +1,132 @@
+"""How a process with the role of a controller begins: its metadata directory, its cluster, its node of the quorum."""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.errors import InvalidConfig
+from ottla.log.directories import LogDirectories
+from ottla.log.directory import LogDirectory
+from ottla.metadata.policies import Policies
+from ottla.metadata.quorum import snapshots
+from ottla.metadata.quorum.node import QuorumNode
+from ottla.metadata.store.layout import uuid_from_text
+from ottla.server.controller_server import ControllerServer, open_controller
+from ottla.server.quorum_nodes import raft_node
+
+if TYPE_CHECKING:
+    from ottla.client.sockets import Connect
+    from ottla.clock import Clock
+    from ottla.config.broker import BrokerConfig
+    from ottla.server.audit.audit_log import AuditLog
+    from ottla.server.listeners import Listeners
+
+log = logging.getLogger(__name__)
+
+BOOTSTRAP_FILE: Final = "bootstrap.checkpoint"
+"""The first records of a cluster, as `kafka-storage.sh format` leaves them in the metadata directory."""
+
+
+class SharedNode:
+    """The node of this process's controller, for its broker: it is started and closed with the controller."""
+
+    def __init__(self, node: QuorumNode) -> None:
+        self._node = node
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._node, name)
+
+    async def start(self) -> None:
+        """It has been started."""
+
+    async def close(self) -> None:
+        """The controller closes it."""
+
+
+async def start_controller(
+    config: "BrokerConfig",
+    clock: "Clock",
+    listeners: "Listeners",
+    connect: "Connect",
+    directories: LogDirectories,
+    stack: AsyncExitStack,
+    *,
+    policies: Policies,
+    failed: Callable[[str], None],
+    audit: "AuditLog | None",
+) -> ControllerServer:
+    """Start the controller of this process, at `listeners`, which are not open yet; `stack` stops it. `directories` are
+    the broker's, `connect` reaches other controllers.
+
+    Raises `InvalidConfig` for a directory that was not formatted, or is another node's; as `open_controller` does.
+    """
+    stack.push_async_callback(listeners.close_certificates)
+    stack.callback(listeners.close)
+    directory, cluster_id = _metadata_directory(config, directories, stack)
+    bootstrap_file = os.path.join(directory.path, BOOTSTRAP_FILE)
+    bootstrap: list[bytes] = []
+    if directories.fs.exists(bootstrap_file):
+        records = snapshots.read_records(directories.fs, bootstrap_file)
+        bootstrap = await asyncio.get_running_loop().run_in_executor(None, list, records)
+
+    def open_node(endpoints: Mapping[str, tuple[str, int]]) -> QuorumNode:
+        return raft_node(
+            config,
+            directories.fs,
+            clock,
+            connect,
+            cluster_id=cluster_id,
+            directory_id=uuid_from_text(directory.directory_id),
+            endpoints=endpoints,
+            failed=failed,
+        )
+
+    return await open_controller(
+        config.for_controllers(),
+        clock,
+        listeners,
+        connect,
+        stack,
+        cluster_id=cluster_id,
+        open_node=open_node,
+        bootstrap=bootstrap,
+        policies=policies,
+        failed=failed,
+        audit=audit,
+    )
+
+
+def shares(controller: ControllerServer) -> Callable[..., QuorumNode]:
+    """How the broker of the same process follows the log: by the controller's node."""
+    shared: Any = SharedNode(controller.node)
+
+    def open_node(*_: object) -> QuorumNode:
+        node: QuorumNode = shared
+        return node
+
+    return open_node
+
+
+def _metadata_directory(
+    config: "BrokerConfig", directories: LogDirectories, stack: AsyncExitStack
+) -> tuple[LogDirectory, str]:
+    """The directory of the metadata log, claimed for this node, and its cluster. Raises `InvalidConfig`."""
+    path = Path(config.metadata_log_dir or config.log_dirs[0])
+    known = next((each for each in directories.directories if each.path == path), None)
+    own = known or LogDirectory(path, fs=directories.fs, clock=directories.clock)
+    own.lock()
+    if known is None:
+        stack.callback(own.close)
+    cluster_id = own.owner().get("cluster.id")
+    if not cluster_id:
+        raise InvalidConfig(
+            f"{path} is not formatted for a controller: format it, on each node, with `ottla storage format` and the "
+            "same cluster id"
+        )
+    own.acquire(cluster_id=cluster_id, node_id=config.node_id)
+    directories.of_metadata = own
+    return own, cluster_id

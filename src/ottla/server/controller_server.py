@@ -1,0 +1,244 @@
+"""A controller's part of a process: the quorum's node, the active controller, and the listeners of controllers.
+
+start   node (files) -> replay, controller -> listeners bound -> node joins the quorum -> listeners -> registration
+stop    registration -> node leaves (hands over) -> listeners -> controller
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+from ottla.client.asynchronous import AsyncConnection
+from ottla.client.errors import ClientError
+from ottla.client.sansio.handshake import handshake
+from ottla.cluster.image import empty_image
+from ottla.cluster.metadata_log.levels import CONTROLLER_REGISTRATIONS_SINCE, RANGES
+from ottla.cluster.metadata_log.registrations import SECURITY_PROTOCOLS
+from ottla.config.authorizer import authorizer_settings
+from ottla.errors import ErrorCode, InvalidConfig, OttlaError
+from ottla.metadata.policies import Policies
+from ottla.metadata.quorum.node import QuorumNode
+from ottla.metadata.quorum_controller import QuorumController
+from ottla.metadata.quorum_replay import QuorumReplay
+from ottla.metadata.service import new_id
+from ottla.protocol.messages.controller_registration import (
+    ControllerRegistrationRequest,
+    Feature,
+    Listener,
+)
+from ottla.server.client_quotas import ClientQuotas
+from ottla.server.controller_routing import CONTROLLER_ROUTES, controllers_guards
+from ottla.server.controller_services import ControllerCluster, ControllerServices
+from ottla.server.dispatch import Dispatcher
+from ottla.server.routing import Handlers
+from ottla.server.telemetry import Telemetry
+from ottla.slices import Slices
+from ottla.tasks import Tasks
+
+if TYPE_CHECKING:
+    from ottla.client.sockets import Connect
+    from ottla.clock import Clock
+    from ottla.config.broker import BrokerConfig
+    from ottla.server.audit.audit_log import AuditLog
+    from ottla.server.listeners import Listeners
+
+log = logging.getLogger(__name__)
+
+RETRY_S: Final = 0.5
+CATCH_UP_POLL_S: Final = 0.02
+_PROTOCOL_CODES: Final = {name: code for code, name in SECURITY_PROTOCOLS.items()}
+
+OpenNode = Callable[[Mapping[str, tuple[str, int]]], QuorumNode]
+"""Makes the quorum's node, which is reached at these addresses, by listener."""
+
+
+class ControllerServer:
+    """One controller. On the loop's thread."""
+
+    def __init__(
+        self,
+        node: QuorumNode,
+        replay: QuorumReplay,
+        controller: QuorumController,
+        config: "BrokerConfig",
+        connect: "Connect",
+        endpoints: Mapping[str, tuple[str, int]],
+    ) -> None:
+        """`config` has the controller's listeners, `endpoints` their addresses as others reach them."""
+        self.node = node
+        self.replay = replay
+        self.controller = controller
+        self._config = config
+        self._connect = connect
+        self.endpoints = endpoints
+        """Listener name to address."""
+        self._incarnation_id = uuid4()
+        self._tasks = Tasks()
+        self._when_caught_up: list[Callable[[], None]] = []
+
+    def begin_registration(self) -> None:
+        """Register with the active controller, now and whenever another one does not know this process."""
+        self._tasks.spawn(self._register(), "registration of this controller")
+
+    def when_caught_up(self, call: Callable[[], None]) -> None:
+        """Call something once this node has read the log up to where it was committed when it found the quorum."""
+        self._when_caught_up.append(call)
+
+    def begin_catching_up(self) -> None:
+        """Look for that, once the node has been started."""
+        if self._when_caught_up:
+            self._tasks.spawn(self._catch_up(), "catching up with the metadata log")
+
+    async def _catch_up(self) -> None:
+        wanted: int | None = None
+        while not self.controller.is_active and (wanted is None or self.replay.position.offset < wanted):
+            await asyncio.sleep(CATCH_UP_POLL_S)
+            wanted = self.node.high_watermark if wanted is None else wanted
+        for call in self._when_caught_up:
+            call()
+
+    async def close(self) -> None:
+        """End the registration."""
+        await self._tasks.close()
+
+    async def _register(self) -> None:
+        while True:
+            known = self.replay.state.controllers.get(self._config.node_id)
+            is_known = known is not None and known.incarnation_id == self._incarnation_id
+            can_be = self.replay.state.metadata_version >= CONTROLLER_REGISTRATIONS_SINCE
+            if not is_known and can_be and self.replay.leader.leader_id is not None:
+                try:
+                    await self._send_registration()
+                except (OttlaError, OSError, ClientError) as problem:
+                    log.info("this controller cannot register with the active one now: %s", problem)
+            await asyncio.sleep(RETRY_S)
+
+    async def _send_registration(self) -> None:
+        """Raises `OttlaError`, OSError, `ClientError`."""
+        request = self._registration()
+        if self.controller.is_active:
+            await self.controller.register_controller(request)
+            return
+        address = self.node.leader_endpoint()
+        if address is None or self.replay.leader.leader_id == self._config.node_id:
+            return
+        connection = AsyncConnection(
+            *address, f"controller-{self._config.node_id}", connect=self._connect, handshake=handshake
+        )
+        try:
+            timeout_s = self._config.controller_quorum_request_timeout_ms / 1000
+            answer: Any = await connection.ask(request, timeout_s=timeout_s)
+        finally:
+            connection.close()
+        if answer.error_code:
+            log.warning(
+                "the active controller does not register this one: %s (%s)",
+                ErrorCode(answer.error_code).name,
+                answer.error_message,
+            )
+
+    def _registration(self) -> ControllerRegistrationRequest:
+        protocols = self._config.security_protocols
+        return ControllerRegistrationRequest(
+            controller_id=self._config.node_id,
+            incarnation_id=self._incarnation_id,
+            zk_migration_ready=False,
+            listeners=[
+                Listener(
+                    name=name,
+                    host=host,
+                    port=port,
+                    security_protocol=_PROTOCOL_CODES[protocols.get(name, "PLAINTEXT")],
+                )
+                for name, (host, port) in self.endpoints.items()
+            ],
+            features=[
+                Feature(name=name, min_supported_version=low, max_supported_version=high)
+                for name, (low, high) in RANGES.items()
+            ],
+        )
+
+
+async def open_controller(
+    config: "BrokerConfig",
+    clock: "Clock",
+    listeners: "Listeners",
+    connect: "Connect",
+    stack: AsyncExitStack,
+    *,
+    cluster_id: str,
+    open_node: OpenNode,
+    bootstrap: Sequence[bytes],
+    policies: Policies,
+    failed: Callable[[str], None],
+    audit: "AuditLog | None" = None,
+) -> ControllerServer:
+    """Start a controller; `stack` stops it. `config` has the controller's listeners, `connect` reaches others'.
+
+    Raises OSError for an address that cannot be bound, `InvalidConfig`, `KafkaStorageError`.
+    """
+    loop = asyncio.get_running_loop()
+    listeners.open(config, config)
+    endpoints = dict(listeners.endpoints)
+    node = open_node(endpoints)
+    replay = QuorumReplay(cluster_id, failed=failed)
+    controller = QuorumController(node, replay, config, clock, bootstrap=bootstrap, policies=policies)
+    stack.push_async_callback(controller.close)
+    server = ControllerServer(node, replay, controller, config, connect, endpoints)
+    telemetry = Telemetry(config.telemetry_max_bytes, new_id=new_id)
+    quotas = ClientQuotas(config, clock)
+    for follow in (telemetry.follow, quotas.follow):
+        follow(empty_image(""), replay.image)
+        controller.decisions.subscribe(follow)
+    cluster = ControllerCluster(controller)
+    services = ControllerServices(
+        config=config,
+        clock=clock,
+        loop=loop,
+        metadata=controller.decisions,
+        controller=controller,
+        replay=replay,
+        quorum=node,
+        cluster=cluster,
+        membership=cluster,
+        listeners=listeners,
+        telemetry=telemetry,
+        quotas=quotas,
+        slices=Slices(clock),
+        audit=audit,
+    )
+    _follow_acls(services, server)
+    handlers = services.handlers = Handlers(services, CONTROLLER_ROUTES, controllers_guards)
+    dispatcher = Dispatcher(services, handlers, CONTROLLER_ROUTES, claims={})
+    stack.push_async_callback(dispatcher.close)
+    stack.callback(listeners.close)
+    controller.start()
+    node.register(replay, replay.snapshot_records)
+    listeners.start(controller.decisions, dispatcher, telemetry.disconnected, audit=audit)
+    await node.start()
+    stack.push_async_callback(node.close)
+    server.begin_registration()
+    server.begin_catching_up()
+    stack.push_async_callback(server.close)
+    return server
+
+
+def _follow_acls(services: ControllerServices, server: ControllerServer) -> None:
+    """Authorize requests, if there is an authorizer. Until this node has read the log, only super users may do
+    anything, as in Kafka."""
+    settings = authorizer_settings(services.config)
+    if settings is None:
+        return
+    from ottla.metadata.quorum_acls import QuorumAcls  # only a controller with an authorizer pays for it
+    from ottla.security.acls import StandardAuthorizer
+
+    if settings.own is not None:
+        raise InvalidConfig(f"authorizer.class.name: {settings.own} cannot be asked by a controller yet")
+    authorizer = StandardAuthorizer(settings.super_users)
+    acls = services.acls = QuorumAcls(authorizer, services.metadata, services.slices)
+    services.replay.on_advance(lambda state, is_new: (acls.follow_anew if is_new else acls.follow)(state))
+    if settings.allow_if_none:
+        server.when_caught_up(lambda: authorizer.follow_default(allow_if_none=True))

@@ -1,0 +1,235 @@
+"""A controller over real connections, with its log in memory."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+from uuid import UUID
+
+import pytest
+from tests.support.controller_server import ask, envelope, port_of, running
+from tests.support.quorum_brokers import CLUSTER_ID, NODE, registration
+
+from ottla.client.errors import BrokerUnavailable
+from ottla.errors import ErrorCode
+from ottla.protocol.api import ApiKey, response_class
+from ottla.protocol.compiled import decode
+from ottla.protocol.messages.api_versions import ApiVersionsRequest
+from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from ottla.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
+from ottla.protocol.messages.envelope import EnvelopeRequest
+from ottla.protocol.messages.list_groups import ListGroupsRequest
+from ottla.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from ottla.protocol.schema import Message
+from ottla.server.controller_server import ControllerServer
+from ottla.testing.memory_quorum import MemoryQuorum
+
+AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+
+
+def run(scenario: Callable[[ControllerServer], Awaitable[None]], **settings: str) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(60), running(asyncio.get_running_loop(), None, **settings) as server:
+            await until(lambda: server.controller.is_active)
+            await scenario(server)
+
+    asyncio.run(main())
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    while not is_so():
+        await asyncio.sleep(0.005)
+
+
+async def register(server: ControllerServer, broker_id: int = 1) -> int:
+    answer = await ask(server, registration(broker_id))
+    assert answer.error_code == 0
+    beat = BrokerHeartbeatRequest(
+        broker_id=broker_id,
+        broker_epoch=answer.broker_epoch,
+        current_metadata_offset=server.replay.offset,
+        want_fence=False,
+        want_shut_down=False,
+    )
+    heard = await ask(server, beat)
+    assert (heard.error_code, heard.is_fenced) == (0, False)
+    epoch: int = answer.broker_epoch
+    return epoch
+
+
+def create(*names: str) -> CreateTopicsRequest:
+    topics = [
+        CreatableTopic(name=name, num_partitions=1, replication_factor=1, assignments=[], configs=[]) for name in names
+    ]
+    return CreateTopicsRequest(topics=topics, timeout_ms=5000, validate_only=False)
+
+
+async def forwarded(server: ControllerServer, request: Message, version: int, **options: Any) -> Any:
+    """The answer within, or the error of the Envelope."""
+    answer = await ask(server, envelope(request, version, **options))
+    if answer.error_code:
+        return ErrorCode(answer.error_code)
+    assert int.from_bytes(answer.response_data[:4], "big") == 7
+    return decode(response_class(request.API_KEY or 0), answer.response_data, version, 5)
+
+
+def test_says_what_it_serves() -> None:
+    async def scenario(server: ControllerServer) -> None:
+        answer = await ask(server, ApiVersionsRequest(client_software_name="a", client_software_version="1"), 4)
+        served = {each.api_key for each in answer.api_keys}
+        assert {ApiKey.ENVELOPE, ApiKey.BROKER_HEARTBEAT, ApiKey.VOTE} <= served
+        assert ApiKey.PRODUCE not in served
+        assert {each.name for each in answer.supported_features} >= {"metadata.version", "kraft.version"}
+        assert {each.name: each.max_version_level for each in answer.finalized_features}["metadata.version"] == 30
+
+    run(scenario)
+
+
+def test_brokers_register_and_topics_are_created() -> None:
+    async def scenario(server: ControllerServer) -> None:
+        await register(server)
+        answer = await ask(server, create("direct"))
+        assert [(each.name, each.error_code) for each in answer.topics] == [("direct", 0)]
+        within = await forwarded(server, create("through-a-broker", "direct"), 7)
+        assert [each.error_code for each in within.topics] == [0, ErrorCode.TOPIC_ALREADY_EXISTS]
+        assert set(server.controller.image.topics) == {"direct", "through-a-broker"}
+        gone = await ask(server, UnregisterBrokerRequest(broker_id=1))
+        again = await ask(server, UnregisterBrokerRequest(broker_id=1))
+        assert (gone.error_code, again.error_code) == (0, ErrorCode.BROKER_ID_NOT_REGISTERED)
+
+    run(scenario)
+
+
+def test_controllers_register_and_are_described() -> None:
+    async def scenario(server: ControllerServer) -> None:
+        await until(lambda: NODE in server.replay.state.controllers)
+        request = DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=2)
+        answer = await ask(server, request, 2)
+        assert (answer.error_code, answer.cluster_id, answer.controller_id) == (0, CLUSTER_ID, NODE)
+        assert [(each.broker_id, each.port) for each in answer.brokers] == [(NODE, port_of(server))]
+        request.endpoint_type = 1
+        assert (await ask(server, request, 2)).error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
+
+    run(scenario)
+
+
+class TestEnvelopes:
+    @pytest.mark.parametrize(
+        ("change", "code"),
+        [
+            ({"request_principal": None}, ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE),
+            ({"request_principal": b"\0\0\xff\xff\xff\xff\x0f"}, ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE),
+            ({"request_principal": b"\0\x09\0\0"}, ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE),
+            ({"client_host_address": b"\1\2\3"}, ErrorCode.INVALID_REQUEST),
+            ({"request_data": b""}, ErrorCode.INVALID_REQUEST),
+            ({"request_data": b"\0\x13\0\7\0\0\0\1\xff\xff\0\xff"}, ErrorCode.INVALID_REQUEST),
+            ({"request_data": b"\0\x13\0\x63\0\0\0\1\xff\xff\0"}, ErrorCode.UNSUPPORTED_VERSION),
+        ],
+    )
+    def test_hostile_ones_are_refused(self, change: dict[str, Any], code: ErrorCode) -> None:
+        async def scenario(server: ControllerServer) -> None:
+            whole = envelope(create("t"), 7)
+            fields = {
+                name: getattr(whole, name) for name in ("request_data", "request_principal", "client_host_address")
+            }
+            assert (await ask(server, EnvelopeRequest(**(fields | change)))).error_code == code
+
+        run(scenario)
+
+    def test_none_carries_another_one_or_what_nodes_send(self) -> None:
+        async def scenario(server: ControllerServer) -> None:
+            for request, version in (
+                (envelope(create("t"), 7), 0),
+                (registration(1), 4),
+                (DescribeClusterRequest(include_cluster_authorized_operations=False), 0),
+            ):
+                assert await forwarded(server, request, version) is ErrorCode.INVALID_REQUEST
+
+        run(scenario)
+
+    def test_a_controller_that_is_not_active_says_so(self) -> None:
+        async def scenario(server: ControllerServer) -> None:
+            assert isinstance(server.node, MemoryQuorum)
+            server.node.lead(NODE + 1)
+            assert await forwarded(server, create("t"), 7) is ErrorCode.NOT_CONTROLLER
+            assert (await ask(server, registration(1))).error_code == ErrorCode.NOT_CONTROLLER
+            assert [each.error_code for each in (await ask(server, create("t"))).topics] == [ErrorCode.NOT_CONTROLLER]
+
+        run(scenario)
+
+
+def allow(principal: str, operation: int, *, kind: int = 4, name: str = "kafka-cluster") -> CreateAclsRequest:
+    creation = AclCreation(
+        resource_type=kind,
+        resource_name=name,
+        resource_pattern_type=3,
+        principal=principal,
+        host="*",
+        operation=operation,
+        permission_type=3,
+    )
+    return CreateAclsRequest(creations=[creation])
+
+
+CREATE, CLUSTER_ACTION = 5, 9
+
+
+class TestAuthorization:
+    def test_clients_without_a_right_change_nothing(self) -> None:
+        async def scenario(server: ControllerServer) -> None:
+            assert (await ask(server, registration(1))).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            refused = await ask(server, envelope(create("t"), 7, principal="admin"))
+            assert refused.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            answer = await ask(server, create("t"))
+            assert [each.error_code for each in answer.topics] == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+            asked = await ask(server, allow("User:ANONYMOUS", CREATE))
+            assert [each.error_code for each in asked.results] == [ErrorCode.CLUSTER_AUTHORIZATION_FAILED]
+
+        run(scenario, authorizer_class_name=AUTHORIZER, super_users="User:admin")
+
+    def test_a_forwarded_request_has_the_rights_of_its_client(self) -> None:
+        async def scenario(server: ControllerServer) -> None:
+            await register(server)
+            within = await forwarded(server, create("t"), 7)
+            assert [each.error_code for each in within.topics] == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+            made = await ask(server, allow("User:alice", CREATE))
+            assert [each.error_code for each in made.results] == [0]
+            within = await forwarded(server, create("t"), 7)
+            assert [each.error_code for each in within.topics] == [0]
+            of_bob = await forwarded(server, create("u"), 7, principal="bob")
+            assert [each.error_code for each in of_bob.topics] == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+            everything = DeleteAclsFilter(
+                resource_type_filter=1,
+                resource_name_filter=None,
+                pattern_type_filter=1,
+                principal_filter=None,
+                host_filter=None,
+                operation=1,
+                permission_type=1,
+            )
+            gone = await ask(server, DeleteAclsRequest(filters=[everything]))
+            assert [len(each.matching_acls) for each in gone.filter_results] == [1]
+            within = await forwarded(server, create("v"), 7)
+            assert [each.error_code for each in within.topics] == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+            assert server.replay.state.acls == {}
+
+        run(scenario, authorizer_class_name=AUTHORIZER, super_users="User:ANONYMOUS")
+
+
+def test_a_hostile_registration_costs_nothing() -> None:
+    async def scenario(server: ControllerServer) -> None:
+        many = registration(1, log_dirs=[UUID(int=1 << 100 | number) for number in range(5000)])
+        assert (await ask(server, many)).error_code == ErrorCode.INVALID_REGISTRATION
+        assert server.replay.state.brokers == {}
+
+    run(scenario)
+
+
+def test_what_a_controller_does_not_serve_closes_the_connection() -> None:
+    async def scenario(server: ControllerServer) -> None:
+        with pytest.raises(BrokerUnavailable):
+            await ask(server, ListGroupsRequest(states_filter=[], types_filter=[]), 5)
+
+    run(scenario)
