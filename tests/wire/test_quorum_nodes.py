@@ -10,7 +10,7 @@ from tests.support.probe import free_port
 from tests.support.quorum_server import QuorumServer, Recorder, until
 
 from ottla.clock import SystemClock
-from ottla.errors import KafkaStorageError
+from ottla.errors import ErrorCode, KafkaStorageError
 from ottla.metadata.quorum.metadata_log import METADATA_TOPIC_ID, MetadataLog, MetadataLogConfig
 from ottla.metadata.quorum.node import NotQuorumLeader, OffsetAndEpoch
 from ottla.protocol.framing import encode_response
@@ -27,7 +27,7 @@ from ottla.protocol.messages.vote import VoteRequest
 from ottla.protocol.schema import Message
 from ottla.quorum.config import QuorumConfig
 from ottla.quorum.replicas import Endpoint, ReplicaKey, Voter, VoterSet
-from ottla.testing import FaultyFS
+from ottla.testing import Broker, FaultyFS
 from ottla.testing.faulty_fs import Survival
 
 CLUSTER_ID = "b3R0bGFfcXVvcnVtXzAwMQ"
@@ -294,6 +294,8 @@ def test_hostile_requests_are_answered_within_limits_and_change_nothing(tmp_path
             largest = 0
             for request, version in hostile(at):
                 answer = await asyncio.wait_for(node.handle(request, version), 30)
+                if getattr(request, "cluster_id", None) == "another":
+                    assert answer.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
                 pieces = encode_response(answer, version, 1)
                 largest = max(largest, sum(len(piece) for piece in pieces))
             assert 8 << 20 <= largest <= (8 << 20) + 2048
@@ -340,3 +342,39 @@ def test_a_full_disk_ends_the_node_and_acknowledges_nothing(tmp_path: Path) -> N
         assert recorder.values == [b"kept"]
 
     asyncio.run(run())
+
+
+def test_wrong_bootstrap_addresses_are_named_and_the_right_one_is_found(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run(broker_port: int) -> None:
+        async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            writer.close()
+
+        quorum = Quorum(tmp_path, 1)
+        web = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+        nobody, web_port = free_port(), web.sockets[0].getsockname()[1]
+        ports = (nobody, web_port, broker_port, quorum.ports[1])
+        observer = QuorumServer(
+            9,
+            tmp_path / "9",
+            QuorumConfig(bootstrap_servers=tuple(("127.0.0.1", port) for port in ports)),
+            cluster_id=CLUSTER_ID,
+            port=1,
+            votes=False,
+        )
+        recorder = Recorder()
+        observer.node.register(recorder)
+        try:
+            async with observer:
+                wrong = (f"{nobody} cannot be reached", f"{web_port} does not answer as a Kafka broker")
+                await until(lambda: all(text in caplog.text for text in wrong))
+                await (await quorum.start(1)).node.append([b"a"], epoch=(await quorum.leader()).node.leader.epoch)
+                await until(lambda: recorder.values == [b"a"])
+        finally:
+            web.close()
+            await quorum.close()
+
+    with Broker() as broker:
+        asyncio.run(run(int(broker.bootstrap.rpartition(":")[2])))
