@@ -35,6 +35,7 @@ from ottla.protocol.schema import Message
 
 T = TopicName("t")
 _BROKERS = [BrokerId(number) for number in (1, 2, 3, 4)]
+_RANGE = records.FeatureRange(name="share.version", min_supported_version=0, max_supported_version=1)
 _LEVEL = records.FeatureLevelRecord(name="metadata.version", feature_level=30)
 _RESOURCES = [
     (ResourceType.TOPIC, "u", ["retention.ms", "cleanup.policy"], ["1", "2", "x"]),
@@ -260,6 +261,76 @@ def test_settings_of_kinds_that_are_not_known_stay_in_snapshots() -> None:
     assert _decoded(list(snapshot_records(state))) == [_LEVEL, setting, quota]
     state.replay_all(framed(records.ConfigRecord(resource_type=99, resource_name="x", name="y", value=None)))
     assert _decoded(list(snapshot_records(state))) == [_LEVEL, quota]
+
+
+_ENTITY = [records.QuotaEntity(entity_type="client-id", entity_name="c")]
+_EVERYTHING: list[Message] = [
+    records.FeatureLevelRecord(name="share.version", feature_level=1),
+    broker(1, cordoned_log_dirs=[DISK]),
+    broker(2, fenced=True, is_migrating_zk_broker=True, rack=None, features=[_RANGE]),
+    records.RegisterControllerRecord(
+        controller_id=3,
+        incarnation_id=TOPIC,
+        zk_migration_ready=False,
+        end_points=[records.Endpoint(name="CONTROLLER", host="::1", port=1, security_protocol=1)],
+        features=[_RANGE],
+    ),
+    topic(),
+    partition(0, 1, 2, isr=[1], eligible_leader_replicas=[2]),
+    records.ConfigRecord(resource_type=4, resource_name="1", name="x", value=""),
+    records.ClientQuotaRecord(entity=_ENTITY, key="consumer_byte_rate", value=2.5, remove=False),
+    records.ProducerIdsRecord(broker_id=-1, next_producer_id=7000),
+    records.AccessControlEntryRecord(
+        id=DISK,
+        resource_type=2,
+        resource_name="t",
+        pattern_type=4,
+        principal="User:a",
+        host="*",
+        operation=3,
+        permission_type=2,
+    ),
+    records.UserScramCredentialRecord(
+        name="a", mechanism=1, salt=b"s", stored_key=b"k", server_key=b"v", iterations=4096
+    ),
+    records.DelegationTokenRecord(
+        owner="User:a",
+        requester="User:b",
+        renewers=["User:c"],
+        issue_timestamp=1,
+        max_timestamp=3,
+        expiration_timestamp=2,
+        token_id="x",
+    ),
+]
+
+
+def test_a_snapshot_has_everything_in_kafkas_order() -> None:
+    everything = [_LEVEL, *_EVERYTHING]
+    assert _decoded(list(snapshot_records(state_of(everything)))) == everything
+
+
+@pytest.mark.parametrize(
+    ("level", "lost"),
+    [
+        (7, {"RegisterControllerRecord", "UserScramCredentialRecord", "DelegationTokenRecord"}),
+        (12, {"RegisterControllerRecord", "DelegationTokenRecord"}),
+        (14, {"RegisterControllerRecord"}),
+        (17, set()),
+        (29, set()),
+    ],
+)
+def test_a_snapshot_leaves_out_what_its_level_cannot_have(level: int, lost: set[str]) -> None:
+    state = state_of([records.FeatureLevelRecord(name="metadata.version", feature_level=level), *_EVERYTHING])
+    written = _decoded(list(snapshot_records(state)))
+    kinds = {type(record).__name__ for record in written}
+    assert {type(record).__name__ for record in _EVERYTHING} - kinds == lost
+    again = state_of(written)
+    (recorded,) = again.topics.states[TOPIC].partitions.values()
+    assert recorded.eligible == ((2,) if level >= 23 else ())
+    assert recorded.directories == ((DISK, DISK) if level >= 17 else (MIGRATING, MIGRATING))
+    assert again.brokers[1].directories == ((DISK,) if level >= 17 else ())
+    assert (again.brokers[1].cordoned, again.brokers[2].is_from_zookeeper) == (None, level >= 8)
 
 
 def test_no_snapshot_is_of_the_middle_of_a_transaction() -> None:
