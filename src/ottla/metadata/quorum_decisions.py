@@ -14,6 +14,7 @@ from ottla.cluster.elections import Outages
 from ottla.cluster.features import FeatureUpdate
 from ottla.cluster.image import CLUSTER_DEFAULT, MetadataImage, ResourceType
 from ottla.cluster.metadata_log.state import ClusterState
+from ottla.cluster.min_insync import check_min_insync, unify_min_insync
 from ottla.cluster.quorum_features import Node, plan_quorum_features
 from ottla.config.broker import BrokerConfig
 from ottla.errors import InvalidConfig, OttlaError
@@ -129,8 +130,19 @@ class QuorumDecisions(DecidingMetadata):
 
     def _plan_configs(self, image: MetadataImage, change: ConfigChange) -> SetConfigs:
         if change.resource_type is ResourceType.BROKER:
-            return plan_configs_of_others(image, change)
+            planned = plan_configs_of_others(image, change)
+            check_min_insync(image, planned)
+            return planned
         return super()._plan_configs(image, change)
+
+    async def update_features(self, updates: Sequence[FeatureUpdate], *, validate_only: bool = False) -> None:
+        """See `DecidingMetadata`. A level that needs one `min.insync.replicas` for all brokers brings it along."""
+        await super().update_features(updates, validate_only=validate_only)
+        async with self.changing:
+            image = self._replay.image
+            unified = unify_min_insync(image.features, image.configs, self._static_config.min_insync_replicas)
+            if unified:
+                await self.commit_records([], unified)
 
     def _plan_features(self, image: MetadataImage, updates: Sequence[FeatureUpdate]) -> SetFeatures:
         return plan_quorum_features(image, updates, self._nodes())

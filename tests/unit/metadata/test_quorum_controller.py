@@ -15,11 +15,12 @@ from tests.support.quorum_brokers import (
 )
 
 from ottla.cluster.commands import CreateTopic
+from ottla.cluster.configs import ConfigChange, ConfigEdit, ConfigOperation
 from ottla.cluster.controller import NewTopic
 from ottla.cluster.features import FeatureUpdate
-from ottla.cluster.image import NO_LEADER, PartitionImage
+from ottla.cluster.image import NO_LEADER, PartitionImage, ResourceType
 from ottla.cluster.isr_changes import IsrChange
-from ottla.errors import ApiError, ErrorCode, OttlaError
+from ottla.errors import ApiError, ErrorCode, InvalidConfig, OttlaError
 from ottla.ids import BrokerId, PartitionId, TopicName, TopicPartition
 from ottla.metadata.quorum.node import NotQuorumLeader
 from ottla.metadata.quorum_replay import QuorumReplay
@@ -418,6 +419,23 @@ class TestSize:
 
 
 class TestFeatures:
+    def test_eligible_replicas_bring_one_number_of_in_sync_ones_for_all_brokers(self) -> None:
+        async def scenario(alone: ControllerAlone) -> None:
+            await three_brokers(alone)
+            decisions = alone.controller.decisions
+            await decisions.update_features([FeatureUpdate("eligible.leader.replicas.version", 0, 2)])
+            default = (ResourceType.BROKER, "")
+            edit = ConfigEdit("min.insync.replicas", ConfigOperation.DELETE, None)
+            (refused,) = await decisions.alter_configs([ConfigChange(*default, (edit,))])
+            assert refused is None
+            assert default not in alone.controller.image.configs
+            await decisions.update_features([FeatureUpdate("eligible.leader.replicas.version", 1, 1)])
+            assert alone.controller.image.configs[default] == {"min.insync.replicas": "1"}
+            (refused,) = await decisions.alter_configs([ConfigChange(*default, (edit,))])
+            assert isinstance(refused, InvalidConfig)
+
+        run(scenario)
+
     def test_a_level_that_a_broker_lacks_is_refused(self) -> None:
         async def scenario(alone: ControllerAlone) -> None:
             await three_brokers(alone)

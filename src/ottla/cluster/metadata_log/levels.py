@@ -14,11 +14,11 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from ottla.cluster.features import SUPPORTED
+from ottla.cluster.min_insync import ELIGIBLE_LEADER_REPLICAS
 from ottla.errors import CorruptMessage, InvalidConfig
 
 METADATA_VERSION: Final = "metadata.version"
 KRAFT_VERSION: Final = "kraft.version"
-ELIGIBLE_LEADER_REPLICAS: Final = "eligible.leader.replicas.version"
 
 _RELEASES: Final = (
     ("3.3", 3, 3), ("3.4", 0, 0), ("3.5", 0, 2), ("3.6", 0, 2), ("3.7", 0, 4), ("3.8", 0, 0), ("3.9", 0, 0),

@@ -60,6 +60,11 @@ def records_for(commands: Iterable[Command], state: ClusterState) -> list[bytes]
     return list(each_record(commands, state))
 
 
+def messages_for(commands: Iterable[Command], state: ClusterState) -> list[Message]:
+    """The records before they are framed. Raises as `each_record`."""
+    return list(_Draft(state, state.metadata_version).each(commands))
+
+
 def each_record(commands: Iterable[Command], state: ClusterState) -> Iterator[bytes]:
     """The records of the commands, one at a time, since those of thousands of partitions take long.
 
