@@ -9,7 +9,7 @@ its own node leads only when it has everything of earlier epochs.
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from typing import Final, NamedTuple, Protocol
 
@@ -20,12 +20,14 @@ from ottla.metadata.quorum import snapshots
 from ottla.metadata.quorum.metadata_log import MetadataLog
 from ottla.metadata.quorum.node import CommittedBatch, LeaderAndEpoch, Listener, SnapshotRecords
 from ottla.quorum.replicas import OffsetAndEpoch
-from ottla.records.batch import Buffer, iter_batches
+from ottla.records.batch import BatchHeader, Buffer, iter_batches
 from ottla.records.record import decode_records
 
 log = logging.getLogger(__name__)
 
 _READ_BYTES: Final = 1 << 18
+_RECORDS_AT_ONCE: Final = 200
+"""Records of small batches that a listener is given at once; a larger batch is given as it is."""
 _SLICE_S: Final = 0.004
 """How long batches are delivered in one turn of the loop."""
 
@@ -146,24 +148,14 @@ class Delivery:
         return (await loop.run_in_executor(self._threads, found.run)).data
 
     async def _deliver(self, batches: Buffer, committed: int) -> None:
-        view = memoryview(batches)
         give_way_at = self._log.clock.monotonic() + _SLICE_S
-        for header in iter_batches(view, allow_partial_end=True):
-            if header.next_offset <= self.next_offset:
-                continue
-            if header.next_offset > committed:
-                return
-            if not header.is_control:
-                records = [record.value or b"" for record in decode_records(view, header)]
-                self._listener.handle_commit(
-                    CommittedBatch(
-                        header.base_offset, header.last_offset, header.leader_epoch, header.max_timestamp, records
-                    )
-                )
-            self.next_offset = header.next_offset
-            self._bytes_since_snapshot += header.size_bytes
+        for group, size_bytes in _groups(memoryview(batches), self.next_offset, committed):
+            if group.records:
+                self._listener.handle_commit(group)
+            self.next_offset = group.last_offset + 1
+            self._bytes_since_snapshot += size_bytes
             self._moved()
-            self._offer_snapshot(OffsetAndEpoch(self.next_offset, header.leader_epoch))
+            self._offer_snapshot(OffsetAndEpoch(self.next_offset, group.epoch))
             if self._log.clock.monotonic() >= give_way_at:
                 await asyncio.sleep(0)
                 give_way_at = self._log.clock.monotonic() + _SLICE_S
@@ -179,6 +171,41 @@ class Delivery:
         if records is not None:
             self._bytes_since_snapshot = 0
             self._host.begin_snapshot(at, records)
+
+
+def _groups(view: memoryview, start: int, committed: int) -> Iterator[tuple[CommittedBatch, int]]:
+    """The batches from an offset on that are committed, and their sizes in bytes: neighbours of one epoch as one.
+
+    A listener does not notice how records were appended. A log of ten thousand small batches is replayed at the cost of
+    its records, not of ten thousand images.
+    """
+    waiting: list[BatchHeader] = []
+    records: list[bytes] = []
+    for header in iter_batches(view, allow_partial_end=True):
+        if header.next_offset <= start:
+            continue
+        if header.next_offset > committed:
+            break
+        found = [] if header.is_control else [record.value or b"" for record in decode_records(view, header)]
+        if waiting and not _belongs(header, waiting[0], len(records) + len(found)):
+            yield _group(waiting, records)
+            waiting, records = [], []
+        waiting.append(header)
+        records += found
+    if waiting:
+        yield _group(waiting, records)
+
+
+def _belongs(header: BatchHeader, first: BatchHeader, records: int) -> bool:
+    if header.is_control or first.is_control or header.leader_epoch != first.leader_epoch:
+        return False
+    return records <= _RECORDS_AT_ONCE
+
+
+def _group(headers: Sequence[BatchHeader], records: Sequence[bytes]) -> tuple[CommittedBatch, int]:
+    first, last = headers[0], headers[-1]
+    batch = CommittedBatch(first.base_offset, last.last_offset, last.leader_epoch, last.max_timestamp, records)
+    return batch, sum(header.size_bytes for header in headers)
 
 
 def lowest(deliveries: Sequence[Delivery], otherwise: int) -> int:

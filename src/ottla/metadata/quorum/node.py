@@ -41,7 +41,7 @@ class LeaderAndEpoch(NamedTuple):
 
 
 class CommittedBatch(NamedTuple):
-    """Committed metadata records, side by side, without control records.
+    """Committed metadata records, side by side, without control records: of one batch, or of small ones together.
 
     `records` are framed values, as `ottla.protocol.metadata_records.decode_framed` reads them; the offset of the n-th
     is `base_offset` + n. Control records in between make batches of their own, which listeners do not get.

@@ -136,7 +136,7 @@ def test_a_listener_that_is_behind_the_log_gets_the_newest_snapshot() -> None:
             await node.until(delivery, 3)
         async with delivering(node, late) as delivery:
             await node.until(delivery, 3)
-        assert listener.events == [(0, b"a"), (1, b"b"), (2, b"c")]
+        assert listener.events == [(0, b"a", b"b"), (2, b"c")]
         assert late.events == [(OffsetAndEpoch(2, 1), b"ab"), (2, b"c")]
 
     asyncio.run(run())
@@ -166,10 +166,30 @@ def test_a_snapshot_is_begun_when_it_is_due_and_the_state_is_between_transaction
         states: list[list[bytes] | None] = [None, [b"state"]]
         async with delivering(node, listener, snapshot_records=lambda: states.pop(0)) as delivery:
             node.append(b"begin")
+            node.commit(delivery)
+            await node.until(delivery, 1)
             node.append(b"end")
             node.commit(delivery)
             await node.until(delivery, 2)
         assert node.snapshots == [(OffsetAndEpoch(2, 1), [b"state"])]
+
+    asyncio.run(run())
+
+
+def test_small_batches_of_one_epoch_are_delivered_together_up_to_a_number() -> None:
+    async def run() -> None:
+        node, listener = Node(), Recorder()
+        for number in range(300):
+            node.append(b"%d" % number)
+        node.append_leader(2)
+        node.append(b"a", b"b")
+        async with delivering(node, listener) as delivery:
+            node.commit(delivery)
+            await node.until(delivery, 303)
+        batches = [event for event in listener.events if isinstance(event, tuple)]
+        assert [batch[0] for batch in batches] == [0, 200, 301]
+        values = [value for batch in batches for value in batch[1:]]
+        assert values == [*(b"%d" % number for number in range(300)), b"a", b"b"]
 
     asyncio.run(run())
 
