@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from ottla.client.sockets import Connect
     from ottla.metadata.acls import Acls
     from ottla.metadata.delegation_tokens import DelegationTokens
+    from ottla.metadata.quorum_acls import FollowedAcls
     from ottla.server.audit.audit_log import AuditLog
     from ottla.server.cluster_member import Join
     from ottla.server.connection import FrameHandler
@@ -394,18 +395,22 @@ class Broker:
             return None
         from ottla.metadata.delegation_tokens import DelegationTokens  # only a broker with tokens pays for it
 
-        shared = self.config.zookeeper_connect is not None
-        tokens = DelegationTokens(metadata.store, self.config, self._platform.clock, shared=shared)
+        if self.config.quorum is None:
+            shared = self.config.zookeeper_connect is not None
+            tokens = DelegationTokens(metadata.store, self.config, self._platform.clock, shared=shared)
+        else:
+            from ottla.metadata.quorum_tokens import QuorumTokens
+
+            tokens = QuorumTokens(metadata, self.config, self._platform.clock)
         stack.push_async_callback(tokens.close)
         await tokens.open()
         return tokens
 
-    async def _open_acls(self, metadata: "MetadataView", stack: AsyncExitStack) -> "Acls | None":
+    async def _open_acls(self, metadata: "MetadataView", stack: AsyncExitStack) -> "Acls | FollowedAcls | None":
         """The access rules, read before the first client is served; None without an authorizer."""
         settings = authorizer_settings(self.config)
         if settings is None:
             return None
-        from ottla.metadata.acls import Acls
         from ottla.security.acls import StandardAuthorizer
 
         if settings.own is None:
@@ -416,6 +421,12 @@ class Broker:
             now = self._platform.clock.monotonic
             authorizer, thread = await open_own_authorizer(self.config, settings, now)
             stack.push_async_callback(asyncio.get_running_loop().run_in_executor, None, thread.close)
+        if self.config.quorum is not None:
+            from ottla.metadata.quorum_metadata import access_rules
+
+            return access_rules(metadata, authorizer)
+        from ottla.metadata.acls import Acls
+
         acls = Acls(metadata.store, authorizer, shared=self.config.zookeeper_connect is not None)
         stack.push_async_callback(acls.close)
         await acls.open()

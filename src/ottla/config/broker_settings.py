@@ -53,8 +53,9 @@ _WHO: Final = (
         "process.roles",
         Kind.LIST,
         "broker",
-        "Taken for the sake of Kafka's files. Ottla has one kind of node, so it must contain `broker`; a `controller` "
-        "beside it changes nothing. Kafka has no default.",
+        "`broker`, under a quorum of controllers where `controller.quorum.*` names one, and `controller` for one of "
+        "its controllers. For a node that names no other controllers, a `controller` beside `broker` changes nothing. "
+        "Kafka has no default.",
         OneOf(("broker", "controller")),
     ),
 )
@@ -87,7 +88,8 @@ _LISTENERS: Final = (
         "controller.listener.names",
         Kind.STRING,
         None,
-        "Listeners that Kafka opens for its own quorum. Ottla has no such quorum and does not open them.",
+        "Listeners of controllers. A broker under a quorum connects to the first of them, with the protocol that "
+        "`listener.security.protocol.map` has for it, and opens none of them.",
     ),
 )
 
@@ -110,7 +112,8 @@ _DIRECTORIES: Final = (
         "metadata.log.dir",
         Kind.STRING,
         None,
-        "Directory of the cluster's metadata (`metadata.db`); the first log directory where unset.",
+        "Directory of the cluster's metadata: `metadata.db`, or under a quorum of controllers the copy of its log, "
+        "`__cluster_metadata-0`; the first log directory where unset.",
     ),
 )
 

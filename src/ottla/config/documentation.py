@@ -34,10 +34,11 @@ properties file can declare providers, so a client that changes a setting cannot
 without a value is refused. A placeholder of an undeclared provider stays unchanged, but `log.dirs`, `log.dir` and
 `metadata.log.dir` are refused with one.
 
-`process.roles=broker,controller` starts a broker that keeps its metadata itself, or in ZooKeeper with
-`zookeeper.connect`; it does not open the listeners of `controller.listener.names`. A quorum with other nodes
-(`controller.quorum.voters`, `controller.quorum.bootstrap.servers`) is refused without `zookeeper.connect`, because each
-node would become a cluster of its own. A node that is only a controller is refused, too.
+`process.roles=broker` with `controller.quorum.bootstrap.servers` or `controller.quorum.voters` makes the node a broker
+under a quorum of controllers (KRaft), genuine Kafka 4's for instance: see [cluster.md](cluster.md). A `controller` among
+the roles makes it one of the quorum's controllers. `process.roles=broker,controller` without other controllers than
+the node itself starts a broker that keeps its metadata itself, or in ZooKeeper with `zookeeper.connect`; it does not
+open the listeners of `controller.listener.names`.
 
 *Changeable* settings can be changed while the broker runs, for one broker or for all (`ottla config set`, or any
 client's IncrementalAlterConfigs); the others need a restart. A size is in bytes, a time in the unit that ends its name.

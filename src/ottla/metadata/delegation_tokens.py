@@ -43,13 +43,15 @@ class DelegationTokens(Notifications):
     def __init__(self, store: MetadataStore, config: BrokerConfig, clock: Clock, *, shared: bool) -> None:
         """`shared`: other brokers use the store, too. The settings have `delegation.token.secret.key`."""
         super().__init__(store, (token_layout.CHANGES_PATH,), "delegation tokens")
+        self._shared = shared
+        self._begin(config, clock)
+
+    def _begin(self, config: BrokerConfig, clock: Clock) -> None:
+        """Know no token yet."""
         self._key = config.delegation_token_secret_key or ""
-        self.lifetimes: Final = Lifetimes(
-            config.delegation_token_max_lifetime_ms, config.delegation_token_expiry_time_ms
-        )
+        self.lifetimes = Lifetimes(config.delegation_token_max_lifetime_ms, config.delegation_token_expiry_time_ms)
         self._check_interval_s = config.delegation_token_expiry_check_interval_ms / 1000
         self._clock = clock
-        self._shared = shared
         self._tokens: dict[str, tuple[DelegationToken, int]] = {}
         """With the version of the node, by id."""
         self._by_secret: dict[bytes, str] = {}
@@ -142,13 +144,21 @@ class DelegationTokens(Notifications):
             except MalformedNode as malformed:
                 log.error("%s; nobody can log in with this token", malformed)
         if token is None or node is None or token.token_id != token_id:
-            self._tokens.pop(token_id, None)
-            self._by_secret.pop(secret_of(token_id, self._key), None)
-            for mechanism in SCRAM_HASHES:
-                self._credentials.pop((token_id, mechanism), None)
-            return
-        self._tokens[token_id] = token, node.version
-        self._by_secret[self.secret(token)] = token_id
+            self.forget(token_id)
+        else:
+            self.know(token, node.version)
+
+    def know(self, token: DelegationToken, version: int) -> None:
+        """There is a token, new or changed."""
+        self._tokens[token.token_id] = token, version
+        self._by_secret[self.secret(token)] = token.token_id
+
+    def forget(self, token_id: str) -> None:
+        """There is no such token any more."""
+        self._tokens.pop(token_id, None)
+        self._by_secret.pop(secret_of(token_id, self._key), None)
+        for mechanism in SCRAM_HASHES:
+            self._credentials.pop((token_id, mechanism), None)
 
     def _session_changed(self, event: SessionEvent) -> None:
         if event is not SessionEvent.LOST:

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from ottla.cluster.commands import CreateTopic
 from ottla.cluster.configs import ConfigChange
@@ -25,6 +25,10 @@ from ottla.metadata.policies import Policies
 from ottla.metadata.quorum.node import CommittedBatch, LeaderAndEpoch, OffsetAndEpoch
 from ottla.metadata.view import KNOWN_WITHIN_S, NO_LIMIT, MetadataView
 
+if TYPE_CHECKING:
+    from ottla.metadata.quorum_acls import FollowedAcls
+    from ottla.security.acls import StandardAuthorizer
+
 log = logging.getLogger(__name__)
 
 NOTHING = -1
@@ -39,6 +43,16 @@ class DecidedElsewhere(OttlaError):
     """The active controller of the quorum decides this, and this broker has not forwarded it."""
 
     code = ErrorCode.NOT_CONTROLLER
+
+
+def access_rules(metadata: MetadataView, authorizer: "StandardAuthorizer") -> "FollowedAcls":
+    """The rules in the log of a broker's quorum, and those of its authorizer, which follow."""
+    from ottla.metadata.quorum_acls import FollowedAcls  # only a broker with an authorizer pays for it
+
+    assert isinstance(metadata, QuorumMetadata)
+    rules = FollowedAcls(authorizer)
+    metadata.follow_acls(rules)
+    return rules
 
 
 class QuorumMetadata(MetadataView):
@@ -64,6 +78,8 @@ class QuorumMetadata(MetadataView):
         self._has_failed = False
         self._is_known = False
         self._producer_ids = range(0)
+        self._acls: FollowedAcls | None = None
+        self._take_tokens: Callable[[Iterable[str]], None] | None = None
         self.create_at_controller: CreateAtController | None = None
         self.allocate_producer_ids: AllocateProducerIds | None = None
 
@@ -73,8 +89,8 @@ class QuorumMetadata(MetadataView):
         """Take a snapshot in place of everything before; see `Listener`."""
         state = ClusterState(self._image.cluster_id, like=self._image)
         if self._replay(state, records):
-            self.state = state
-            self._advance(snapshot.offset - 1)
+            old, self.state = self.state, state
+            self._advance(snapshot.offset - 1, old)
 
     def handle_commit(self, batch: CommittedBatch) -> None:
         """Take committed records; see `Listener`."""
@@ -96,13 +112,32 @@ class QuorumMetadata(MetadataView):
             return False
         return True
 
-    def _advance(self, offset: int) -> None:
+    def _advance(self, offset: int, old: ClusterState | None = None) -> None:
+        """Show what is there up to an offset; `old` is the state before one that a snapshot has begun."""
         self.offset = max(offset, self.offset)
         self._advanced.set()
         self.state.controller_id = self._any_broker()
         image = self.state.image(self.offset)
         if image is not self._image:
             self._show(image)
+        if self._acls is not None:
+            (self._acls.follow if old is None else self._acls.follow_anew)(self.state)
+        if self._take_tokens is not None:
+            tokens = self.state.take_token_changes()
+            if old is not None:
+                tokens |= old.tokens.keys()
+            if tokens:
+                self._take_tokens(tokens)
+
+    def follow_acls(self, acls: "FollowedAcls") -> None:
+        """Have access rules follow the log."""
+        self._acls = acls
+        acls.follow_anew(self.state)
+
+    def follow_tokens(self, take: Callable[[Iterable[str]], None]) -> None:
+        """Call `take` with the ids of delegation tokens that have changed: now with all, and after each change."""
+        self._take_tokens = take
+        take(self.state.tokens)
 
     def _any_broker(self) -> BrokerId:
         """The broker that clients are sent to with requests for the controller: any, since brokers forward them."""

@@ -561,8 +561,8 @@ class ReplicaManager:
         if alone or (acks == ALL_IN_SYNC and in_sync.followed_since(self._loop.time() - self._followed_seconds)):
             return
         raise NotLeader(
-            f"broker {self._broker_id} no longer leads {partition.topic_partition}: its ZooKeeper session may have "
-            "expired"
+            f"broker {self._broker_id} no longer leads {partition.topic_partition}: its session in the "
+            "cluster may have expired"
         )
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ottla.coordinators.verification import TransactionVerifier
     from ottla.metadata.acls import Acls
     from ottla.metadata.delegation_tokens import DelegationTokens
+    from ottla.metadata.quorum_acls import FollowedAcls
     from ottla.metadata.registered_brokers import RegisteredBrokers
     from ottla.metadata.view import MetadataView
     from ottla.protocol.api import ApiKey
@@ -149,7 +150,7 @@ class Services:
     telemetry: "Telemetry"
     quotas: "ClientQuotas"
     slices: "Slices"
-    acls: "Acls | None" = None
+    acls: "Acls | FollowedAcls | None" = None
     """The rules of the cluster; None without an authorizer."""
     audit: "AuditLog | None" = None
     """Where logins, refusals and changes are noted; None without `ottla.audit.file`."""

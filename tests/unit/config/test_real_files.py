@@ -69,6 +69,28 @@ def test_a_key_store_that_is_not_there_is_named(name: str, tmp_path: Path) -> No
         asyncio.run(start())
 
 
+@pytest.mark.parametrize(
+    ("name", "setting", "address"),
+    [
+        ("kafka-3.3-kraft-broker", "controller.quorum.voters", "1@127.0.0.1:1"),
+        ("kafka-4.3-broker", "controller.quorum.bootstrap.servers", "127.0.0.1:1"),
+    ],
+)
+def test_a_broker_without_its_controllers_names_where_it_has_looked(
+    name: str, setting: str, address: str, tmp_path: Path
+) -> None:
+    overrides = {"log.dirs": str(tmp_path / "data"), "initial.broker.registration.timeout.ms": "100", setting: address}
+
+    async def start() -> None:
+        async with Broker.configured(FILES / f"{name}.properties", overrides):
+            raise AssertionError
+
+    with pytest.raises(
+        InvalidConfig, match=rf"^{setting}: no active controller was found .* 127\.0\.0\.1:1: see whether"
+    ):
+        asyncio.run(start())
+
+
 @pytest.mark.parametrize("name", [*STARTED, *OF_QUORUMS])
 def test_the_others_are_understood(name: str) -> None:
     _, warnings = load(FILES / f"{name}.properties", {})

@@ -26,7 +26,7 @@ Answer = DescribeClusterResponse | Coroutine[Any, Any, DescribeClusterResponse]
 
 
 def handle(metadata: "MetadataView", request: DescribeClusterRequest, context: RequestContext) -> Answer:
-    """Brokers that are not alive are not known, so none is ever listed as fenced."""
+    """With ZooKeeper, brokers that are not alive are not known, so none is ever listed as fenced."""
     if request.endpoint_type != BROKERS:
         code, message = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {request.endpoint_type}"
         if request.endpoint_type == CONTROLLERS:
@@ -44,6 +44,13 @@ def handle(metadata: "MetadataView", request: DescribeClusterRequest, context: R
             for broker, host, port in brokers_at(image, context)
         ],
     )
+    if request.include_fenced_brokers:
+        response.brokers += [
+            DescribeClusterBroker(broker_id=broker.broker_id, host=host, port=port, rack=broker.rack, is_fenced=True)
+            for broker in metadata.fenced_brokers
+            if (address := broker.endpoints.get(context.listener)) is not None
+            for host, port in (address,)
+        ]
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = ALL_CLUSTER_OPERATIONS
     return response

@@ -161,7 +161,9 @@ def _quantiles(
 def _image(services: "Services", to: "Measurements") -> "Steps[None]":
     """What the controller reports of the cluster. A lone broker is its own controller."""
     image, cluster = services.metadata.image, services.cluster
-    is_controller = cluster is None or image.controller_id == services.metadata.broker_id
+    is_controller = cluster is None or (
+        services.membership is not None and image.controller_id == services.metadata.broker_id
+    )
     to.add(catalog.ACTIVE_CONTROLLER, is_controller)
     to.add(catalog.BROKERS, len(image.brokers))
     offline = imbalanced = partitions = 0

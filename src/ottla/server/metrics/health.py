@@ -26,8 +26,8 @@ def look_at(phase: Phase, services: "Services | None") -> Health:
     cluster, replicas = services.cluster, services.replicas
     if cluster is not None and not cluster.leadership_lease.holds():
         reasons.append(
-            "the broker's session with ZooKeeper is lost or in doubt, so that it leads nothing: see whether ZooKeeper "
-            "runs"
+            f"the broker's session with {cluster.coordinator} is lost or in doubt, so that it leads nothing for sure: "
+            f"see whether {cluster.coordinator} runs"
         )
     if not services.metadata.is_known:
         reasons.append(
