@@ -34,8 +34,8 @@ properties file can declare providers, so a client that changes a setting cannot
 without a value is refused. A placeholder of an undeclared provider stays unchanged, but `log.dirs`, `log.dir` and
 `metadata.log.dir` are refused with one.
 
-`process.roles=broker` with `controller.quorum.bootstrap.servers` or `controller.quorum.voters` makes the node a broker
-under a quorum of controllers (KRaft), genuine Kafka 4's for instance: see [cluster.md](cluster.md). A `controller` among
+`process.roles=broker` with `controller.quorum.bootstrap.servers` or `controller.quorum.voters` makes a node a broker
+under a quorum of controllers (KRaft), genuine Kafka 4's for instance: see [cluster.md](cluster.md). `controller` among
 the roles makes it one of the quorum's controllers. `process.roles=broker,controller` without other controllers than
 the node itself starts a broker that keeps its metadata itself, or in ZooKeeper with `zookeeper.connect`; it does not
 open the listeners of `controller.listener.names`.
