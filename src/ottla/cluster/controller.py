@@ -42,6 +42,18 @@ class NewTopic(NamedTuple):
     configs: Mapping[str, str | None] = {}
 
 
+class Registered(NamedTuple):
+    """What a quorum of controllers knows of registered brokers, beside the image: with ZooKeeper, nothing."""
+
+    fenced: tuple[BrokerId, ...] = ()
+    """Brokers that may get followers where living ones are too few."""
+    cordoned: frozenset[BrokerId] = frozenset()
+    """Brokers that get no new replicas, since all their log directories are cordoned."""
+
+
+NOTHING_REGISTERED: Final = Registered()
+
+
 class ElectionType(IntEnum):
     """Which replicas may be elected (KIP-460)."""
 
@@ -105,6 +117,7 @@ def plan_topic(
     topic_id: TopicId,
     first_broker: int,
     taken: TakenNames | None = None,
+    registered: Registered = NOTHING_REGISTERED,
 ) -> CreateTopic:
     """Decide on a new topic.
 
@@ -128,9 +141,9 @@ def plan_topic(
     configs = {name: _not_null(name, value) for name, value in new.configs.items()}
     check_topic_values(config, configs)
     if new.assignments:
-        placed = _manual_placement(image, new)
+        placed = _manual_placement(image, new, registered)
     else:
-        placed = _automatic_placement(image, config, new, first_broker)
+        placed = _automatic_placement(image, config, new, first_broker, registered)
     partitions = tuple(_new_partition(image, number, replicas) for number, replicas in enumerate(placed))
     taken.add(new.name)
     return CreateTopic(TopicImage(new.name, topic_id, partitions), configs)
@@ -143,7 +156,7 @@ def _not_null(name: str, value: str | None) -> str:
 
 
 def _automatic_placement(
-    image: MetadataImage, config: BrokerConfig, new: NewTopic, first_broker: int
+    image: MetadataImage, config: BrokerConfig, new: NewTopic, first_broker: int, registered: Registered
 ) -> list[tuple[BrokerId, ...]]:
     if new.replication_factor < USE_DEFAULT or new.replication_factor == 0:
         raise ApiError(
@@ -156,11 +169,12 @@ def _automatic_placement(
     factor = config.default_replication_factor if new.replication_factor == USE_DEFAULT else new.replication_factor
     try:
         return place_replicas(
-            without_cordoned(image, config),
+            without_cordoned(image, config, registered),
             first_partition=0,
             partition_count=count,
             replication_factor=factor,
             start=first_broker,
+            fenced=registered.fenced,
         )
     except ApiError as refused:
         if refused.code is not ErrorCode.INVALID_REPLICATION_FACTOR:
@@ -168,7 +182,7 @@ def _automatic_placement(
         raise ApiError(refused.code, f"Unable to replicate the partition {factor} time(s): {refused}") from refused
 
 
-def _manual_placement(image: MetadataImage, new: NewTopic) -> list[tuple[BrokerId, ...]]:
+def _manual_placement(image: MetadataImage, new: NewTopic, registered: Registered) -> list[tuple[BrokerId, ...]]:
     if new.replication_factor != USE_DEFAULT:
         raise InvalidRequest("A manual partition assignment was specified, but replication factor was not set to -1.")
     if new.partition_count != USE_DEFAULT:
@@ -181,7 +195,7 @@ def _manual_placement(image: MetadataImage, new: NewTopic) -> list[tuple[BrokerI
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"Found multiple manual partition assignments for partition {number}",
             )
-        placed[number] = check_assignment(image, replicas, factor)
+        placed[number] = check_assignment(image, replicas, factor, registered)
         factor = len(replicas)
     if sorted(placed) != list(range(len(placed))):
         raise ApiError(
@@ -190,7 +204,9 @@ def _manual_placement(image: MetadataImage, new: NewTopic) -> list[tuple[BrokerI
     return [placed[number] for number in range(len(placed))]
 
 
-def check_assignment(image: MetadataImage, replicas: Sequence[int], factor: int | None) -> tuple[BrokerId, ...]:
+def check_assignment(
+    image: MetadataImage, replicas: Sequence[int], factor: int | None, registered: Registered = NOTHING_REGISTERED
+) -> tuple[BrokerId, ...]:
     """Check the replicas someone wants for one partition; raises `ApiError` INVALID_REPLICA_ASSIGNMENT."""
     problem: str | None = None
     if not replicas:
@@ -204,15 +220,19 @@ def check_assignment(image: MetadataImage, replicas: Sequence[int], factor: int 
             f"consistent with previous partitions, which have {factor} replica(s)."
         )
     for replica in sorted(replicas):
-        if replica not in image.brokers:
+        if replica not in image.brokers and replica not in registered.fenced:
             problem = f"The manual partition assignment includes broker {replica}, but no such broker is registered."
             break
+    if problem is None and not any(replica in image.brokers for replica in replicas):
+        problem = "All brokers specified in the manual partition assignment are fenced or in controlled shutdown."
     if problem is not None:
         raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
     return tuple(BrokerId(replica) for replica in replicas)
 
 
-def without_cordoned(image: MetadataImage, config: BrokerConfig) -> MetadataImage:
+def without_cordoned(
+    image: MetadataImage, config: BrokerConfig, registered: Registered = NOTHING_REGISTERED
+) -> MetadataImage:
     """The image without the brokers that get no new replicas, all their log directories being cordoned (KIP-1066).
 
     `config` is this broker's. Of other brokers only settings that were altered are known, and only `*` means all.
@@ -222,6 +242,7 @@ def without_cordoned(image: MetadataImage, config: BrokerConfig) -> MetadataImag
         for broker in image.brokers
         if image.config(ResourceType.BROKER, str(broker)).get("cordoned.log.dirs", "").strip() == ALL_DIRECTORIES
     }
+    cordoned |= registered.cordoned
     if len(config.cordoned_log_dirs) == len(config.log_dirs):
         cordoned.add(config.node_id)
     if not cordoned:
@@ -230,9 +251,17 @@ def without_cordoned(image: MetadataImage, config: BrokerConfig) -> MetadataImag
 
 
 def place_replicas(
-    image: MetadataImage, *, first_partition: int, partition_count: int, replication_factor: int, start: int
+    image: MetadataImage,
+    *,
+    first_partition: int,
+    partition_count: int,
+    replication_factor: int,
+    start: int,
+    fenced: Sequence[BrokerId] = (),
 ) -> list[tuple[BrokerId, ...]]:
     """Spread partitions over the living brokers: leaders in turn, replicas of one partition on different racks.
+
+    Where those are too few, `fenced` brokers get followers, in turn.
 
     Raises `ApiError`: INVALID_REPLICATION_FACTOR when there are too few brokers, POLICY_VIOLATION for absurd counts.
     """
@@ -242,10 +271,12 @@ def place_replicas(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             "All brokers are currently fenced, or have all their log directories cordoned.",
         )
-    if replication_factor > len(brokers):
+    missing = max(0, replication_factor - len(brokers))
+    if missing > len(fenced):
         raise ApiError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"The target replication factor of {replication_factor} cannot be reached because only {len(brokers)} "
+            f"The target replication factor of {replication_factor} cannot be reached because only "
+            f"{len(brokers) + len(fenced)} "
             "broker(s) are registered or some brokers have all their log directories cordoned.",
         )
     if partition_count > MAX_PARTITIONS_AT_ONCE:
@@ -256,8 +287,10 @@ def place_replicas(
         leader = (start + number) % count
         # Followers start one further on every round, so that a broker's followers are not always the same.
         shift = (start + number) // count % max(1, count - 1)
-        followers = [(leader + 1 + (shift + nth) % max(1, count - 1)) % count for nth in range(replication_factor - 1)]
-        placed.append(tuple(brokers[at] for at in (leader, *followers)))
+        near = replication_factor - 1 - missing
+        followers = [(leader + 1 + (shift + nth) % max(1, count - 1)) % count for nth in range(near)]
+        waiting = [fenced[(number + nth) % len(fenced)] for nth in range(missing)]
+        placed.append((*(brokers[at] for at in (leader, *followers)), *waiting))
     return placed
 
 
@@ -297,6 +330,7 @@ def plan_growth(
     name: TopicName,
     total: int,
     assignments: Sequence[Sequence[int]] | None,
+    registered: Registered = NOTHING_REGISTERED,
 ) -> SetPartitions:
     """Decide on a topic's growth to `total` partitions; `assignments` places the new ones.
 
@@ -317,7 +351,7 @@ def plan_growth(
     added = total - current
     factor = topic.replication_factor
     if assignments is None:
-        open_to_new = without_cordoned(image, config)
+        open_to_new = without_cordoned(image, config, registered)
         first = topic.partitions[0].replicas[0]
         placed = place_replicas(
             open_to_new,
@@ -325,6 +359,7 @@ def plan_growth(
             partition_count=added,
             replication_factor=factor,
             start=sorted(open_to_new.brokers).index(first) if first in open_to_new.brokers else 0,
+            fenced=registered.fenced,
         )
     else:
         if len(assignments) != added:
@@ -333,7 +368,7 @@ def plan_growth(
                 f"Attempted to add {added} additional partition(s), but only {len(assignments)} assignment(s) were "
                 "specified.",
             )
-        placed = [check_assignment(image, replicas, factor) for replicas in assignments]
+        placed = [check_assignment(image, replicas, factor, registered) for replicas in assignments]
     return SetPartitions(
         name, tuple(_new_partition(image, current + nth, replicas) for nth, replicas in enumerate(placed))
     )

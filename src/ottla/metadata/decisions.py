@@ -19,7 +19,7 @@ from ottla.cluster import controller
 from ottla.cluster.commands import Command, CreateTopic, DeleteTopic, Draft, SetConfigs, SetFeatures, SetPartitions
 from ottla.cluster.commit_parts import PARTITIONS_PER_COMMIT
 from ottla.cluster.configs import ConfigChange
-from ottla.cluster.controller import ElectionType, NewTopic, TakenNames
+from ottla.cluster.controller import NOTHING_REGISTERED, ElectionType, NewTopic, Registered, TakenNames
 from ottla.cluster.departures import note_departures
 from ottla.cluster.elections import NO_OUTAGES, Outages, plan_election
 from ottla.cluster.features import FeatureUpdate, plan_features
@@ -155,7 +155,13 @@ class DecidingMetadata(MetadataView):
             def plan(image: MetadataImage, new: NewTopic) -> CreateTopic:
                 topic_id, first_broker = TopicId(new_id()), random.randrange(1 << 30)
                 return controller.plan_topic(
-                    image, self._config, new, topic_id=topic_id, first_broker=first_broker, taken=taken
+                    image,
+                    self._config,
+                    new,
+                    topic_id=topic_id,
+                    first_broker=first_broker,
+                    taken=taken,
+                    registered=self._registered(),
                 )
 
             return await self._change(some, plan, validate_only=validate_only)
@@ -163,6 +169,10 @@ class DecidingMetadata(MetadataView):
         answers = await self._policies.create_topics(topics, create, validate_only=validate_only)
         await self.until_followed()
         return answers
+
+    def _registered(self) -> Registered:
+        """What is known of registered brokers beside the image."""
+        return NOTHING_REGISTERED
 
     async def delete_topics(self, names: Sequence[TopicName]) -> list[TopicImage | OttlaError]:
         """Delete topics, all that can be in one commit; answers what they were, in the order asked."""
@@ -196,7 +206,7 @@ class DecidingMetadata(MetadataView):
         """Grow topics, each at most once: name, new total, and replicas of the new partitions if placed."""
         answers = await self._change(
             growths,
-            lambda image, growth: controller.plan_growth(image, self._config, *growth),
+            lambda image, growth: controller.plan_growth(image, self._config, *growth, self._registered()),
             validate_only=validate_only,
         )
         await self.until_followed()

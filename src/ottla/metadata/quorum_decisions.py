@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ottla.cluster.commands import Command, SetConfigs, SetFeatures
 from ottla.cluster.configs import ConfigChange, plan_configs_of_others
+from ottla.cluster.controller import Registered
 from ottla.cluster.departures import note_departures
 from ottla.cluster.elections import Outages
 from ottla.cluster.features import FeatureUpdate
@@ -116,6 +117,14 @@ class QuorumDecisions(DecidingMetadata):
         except NotController as refused:
             return [refused for _ in asked]
         return await super()._change(asked, plan, validate_only=validate_only)
+
+    def _registered(self) -> Registered:
+        brokers = self._replay.state.brokers.values()
+        cordoned = frozenset(
+            each.broker_id for each in brokers if each.directories and set(each.directories) <= set(each.cordoned or ())
+        )
+        fenced = (each.broker_id for each in brokers if each.fenced and each.broker_id not in cordoned)
+        return Registered(tuple(sorted(fenced)), cordoned)
 
     def _effective_config(self, image: MetadataImage) -> BrokerConfig:
         node = str(self._static_config.node_id)

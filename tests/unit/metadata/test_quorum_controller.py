@@ -361,6 +361,32 @@ class TestReplicas:
 
         run(scenario)
 
+    def test_followers_may_be_on_fenced_brokers_where_living_ones_are_too_few(self) -> None:
+        async def scenario(alone: ControllerAlone) -> None:
+            one, *_ = await three_brokers(alone)
+            one.kill()
+            await asyncio.sleep(12)
+            few, many = await alone.controller.decisions.create_topics(
+                [NewTopic(T, 4, 3), NewTopic(TopicName("u"), 1, 4)]
+            )
+            assert isinstance(few, CreateTopic)
+            assert isinstance(many, OttlaError)
+            for number in range(4):
+                assert part(alone, number).replicas[2] == ONE
+                assert set(part(alone, number).isr) == {TWO, THREE}
+
+        run(scenario)
+
+    def test_cordoned_brokers_get_no_new_replicas(self) -> None:
+        async def scenario(alone: ControllerAlone) -> None:
+            one, *_ = await three_brokers(alone)
+            await one.beat(cordoned_log_dirs=list(alone.replay.state.brokers[1].directories))
+            (made,) = await alone.controller.decisions.create_topics([NewTopic(T, 6, 2)])
+            assert isinstance(made, CreateTopic)
+            assert {replica for each in made.topic.partitions for replica in each.replicas} == {TWO, THREE}
+
+        run(scenario)
+
     def test_a_reassignment_ends_when_its_targets_are_in_sync(self) -> None:
         async def scenario(alone: ControllerAlone) -> None:
             one, _, three = await three_brokers(alone)
