@@ -27,7 +27,9 @@ def bootstrap(nodes: Sequence[OttlaNode]) -> str:
     return ",".join(node.bootstrap for node in nodes)
 
 
-def create(admin: AdminClient, name: str) -> None:
+def create(nodes: Sequence[OttlaNode], name: str) -> None:
+    """By a client of its own: one that knows only a node that is gone looks for no other for minutes."""
+    admin = AdminClient({"bootstrap.servers": bootstrap(nodes), "log_level": 0})
     admin.create_topics([NewTopic(name, 3, 3, config={"min.insync.replicas": "2"})])[name].result(20)
 
 
@@ -53,24 +55,28 @@ def _take(consumer: Consumer, found: set[bytes]) -> int:
     return len(found)
 
 
-def test_each_node_is_stopped_and_killed_in_turn_and_nothing_acknowledged_is_lost(nodes: Sequence[OttlaNode]) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap(nodes), "log_level": 0})
-    create(admin, "steady")
-    with SteadyProducer(bootstrap(nodes), "steady", **{"enable.idempotence": True}) as producer:
+@pytest.mark.parametrize("turns", [1, pytest.param(6, marks=pytest.mark.soak)])
+def test_nodes_are_killed_and_stopped_in_turn_and_nothing_acknowledged_is_lost(
+    nodes: Sequence[OttlaNode], turns: int
+) -> None:
+    topic = f"steady-{turns}"
+    create(nodes, topic)
+    with SteadyProducer(bootstrap(nodes), topic, **{"enable.idempotence": True}) as producer:
         producer.until_acknowledged(20)
-        for number, node in enumerate(nodes):
-            if number == 1:
+        for turn in range(turns):
+            node = nodes[turn % len(nodes)]
+            if turn % 2:
                 node.stop()
             else:
                 node.kill()
+            create([each for each in nodes if each is not node], f"made-in-{turns}-{turn}")
             producer.until_acknowledged(20)
-            create(admin, f"made-without-{number}")
             node.start()
-            eventually(lambda: _all_in_sync(nodes, "steady"), timeout_s=60)
+            eventually(lambda: _all_in_sync(nodes, topic), timeout_s=60)
         producer.until_acknowledged(20)
     assert producer.failed == []
     acknowledged = {value for _, value in producer.acknowledged}
-    assert read_all(nodes, "steady", len(acknowledged)) >= acknowledged
+    assert read_all(nodes, topic, len(acknowledged)) >= acknowledged
 
 
 def _all_in_sync(nodes: Sequence[OttlaNode], topic: str) -> bool:

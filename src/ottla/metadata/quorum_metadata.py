@@ -140,10 +140,13 @@ class QuorumMetadata(MetadataView):
         take(self.state.tokens)
 
     def _any_broker(self) -> BrokerId:
-        """The broker that clients are sent to with requests for the controller: any, since brokers forward them."""
-        known = self._image.controller_id
+        """The broker that clients are sent to with requests for the controller: any, since brokers forward them.
+
+        This one answers, so it is alive, which none of the others is sure to be.
+        """
         alive = [BrokerId(each.broker_id) for each in self.state.brokers.values() if not each.fenced]
-        return known if known in alive else random.choice(alive) if alive else NO_LEADER
+        own = self.broker_id
+        return own if own in alive else random.choice(alive) if alive else NO_LEADER
 
     # -- what is known -----------------------------------------------------------------------------------------------
 
