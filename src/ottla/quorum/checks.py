@@ -8,12 +8,15 @@ from ottla.errors import ErrorCode
 from ottla.quorum.effects import Destination
 from ottla.quorum.leader_state import LeaderState
 from ottla.quorum.replicas import ReplicaKey
-from ottla.quorum.roles import Resigned
+from ottla.quorum.roles import Candidate, Prospective, Resigned
 from ottla.quorum.state import QuorumState
 
 MAX_EPOCH: Final = (1 << 31) - 1
 MAX_JUMP: Final = 1 << 20
 """By so many elections no replica is behind: a greater jump would use epochs up, of which there are 2^31."""
+
+
+SILENCE_MS: Final = 30_000
 
 
 class LeaderHint(NamedTuple):
@@ -113,6 +116,34 @@ def _adopt_epoch(state: QuorumState, hint: LeaderHint) -> None:
         state.become_unattached(hint.epoch, hint.leader_id)
     else:
         state.become_follower(hint.epoch, hint.address)
+
+
+def note_silence(state: QuorumState) -> None:
+    """Warn, now and then, when this replica has had no leader for long: perhaps the voters have lost their majority."""
+    if isinstance(state.part, LeaderState):
+        state.contact_until = state.now_ms
+    silent_ms = state.now_ms - state.contact_until
+    if silent_ms < SILENCE_MS:
+        state.silence_noted_at = None
+        return
+    noted = state.silence_noted_at
+    if noted is not None and state.now_ms - noted < 2 * SILENCE_MS:
+        state.wake(noted + 2 * SILENCE_MS)
+        return
+    state.silence_noted_at = state.now_ms
+    state.warn(f"no leader of the metadata quorum for {silent_ms // 1000} s: {_advice(state)}")
+
+
+def _advice(state: QuorumState) -> str:
+    voters = state.history.voters
+    if not voters.ids:
+        servers = ", ".join(f"{host}:{port}" for host, port in state.config.bootstrap_servers)
+        return f"none of controller.quorum.bootstrap.servers ({servers}) knows one; check the addresses"
+    advice = f"{voters.majority} of the voters {sorted(voters.ids)} have to run and to reach each other"
+    if isinstance(state.part, Prospective | Candidate):
+        missing = [key.node_id for key in state.part.tally.missing]
+        advice += f"; no answer from {missing}" if missing else "; their answers were refusals"
+    return advice
 
 
 def settle(state: QuorumState, error: int, hint: LeaderHint) -> bool | None:

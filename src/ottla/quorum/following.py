@@ -5,6 +5,8 @@ A replica that can vote fetches again only when its log is synced: its fetch off
 
 from __future__ import annotations
 
+from typing import Final
+
 from ottla.errors import CorruptMessage, ErrorCode, UnsupportedForMessageFormat
 from ottla.protocol.messages import fetch, fetch_snapshot
 from ottla.quorum import checks, leading
@@ -23,6 +25,9 @@ from ottla.quorum.requests import (
 from ottla.quorum.roles import FetchingSnapshot, Follower, Unattached
 from ottla.quorum.state import QuorumState
 from ottla.records.batch import BatchHeader, is_intact, iter_batches
+
+LOST_AFTER: Final = 3
+"""So many requests in a row that fail within the fetch timeout: nobody listens there."""
 
 
 def poll_unattached(state: QuorumState, part: Unattached) -> None:
@@ -44,6 +49,7 @@ def poll_follower(state: QuorumState, follower: Follower) -> None:
     if state.is_shutting_down:
         return
     if state.is_voter:
+        _hurry(state, follower)
         if state.now_ms >= follower.deadline:
             state.become_prospective()
             return
@@ -61,6 +67,18 @@ def poll_follower(state: QuorumState, follower: Follower) -> None:
         state.send(follower.leader, fetch_snapshot_request(state, follower.snapshot))
     else:
         state.send(follower.leader, fetch_request(state))
+
+
+def _hurry(state: QuorumState, follower: Follower) -> None:
+    """Do not wait for the fetch timeout when the leader's node refuses connections: its process has ended.
+
+    A leader that only this replica cannot reach keeps the pre-votes of the others, so this is tried once in a while.
+    """
+    is_allowed = state.hurried_at is None or state.now_ms - state.hurried_at >= 2 * state.config.fetch_timeout_ms
+    if is_allowed and state.links.failures(follower.leader) >= LOST_AFTER:
+        state.hurried_at = state.now_ms
+        spread_ms = max(state.config.election_timeout_ms * 3 // 10, 1)
+        follower.deadline = min(follower.deadline, state.now_ms + state.random_below(spread_ms))
 
 
 def _report_to_leader(state: QuorumState, follower: Follower) -> bool:

@@ -50,9 +50,9 @@ class Links:
         """When `to` may be sent a request again after a failure; None if it has not failed, or waits for an answer."""
         return None if to in self._busy else self._retry_at.get(to)
 
-    def is_failing(self, to: Destination) -> bool:
-        """Whether the last request to `to` failed."""
-        return to in self._failures
+    def failures(self, to: Destination) -> int:
+        """How many requests to `to` have failed in a row."""
+        return self._failures.get(to, 0)
 
     def send(self, to: Destination, request: Message, log_end: int) -> Send:
         """The effect that sends `request`; `to` is busy until it ends."""

@@ -283,6 +283,7 @@ class QuorumMachine:
                 self._poll()
             if state.part is part:
                 break
+        checks.note_silence(state)
         return state.out
 
     def _poll(self) -> None:

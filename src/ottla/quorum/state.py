@@ -75,6 +75,10 @@ class QuorumState:
         self.synced_end = 0
         self.contact_until = 0
         """Until then this replica takes the leader that it has fetched from to be alive."""
+        self.hurried_at: int | None = None
+        """When this voter last took a leader that refuses its requests for dead."""
+        self.silence_noted_at: int | None = None
+        """When the last warning about a missing leader was given."""
         self.is_shutting_down = False
         self.installing: OffsetAndEpoch | None = None
         """The snapshot of the last `InstallSnapshot`, until the log shows what became of it."""

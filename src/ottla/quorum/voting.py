@@ -65,7 +65,7 @@ def may_grant(state: QuorumState, candidate: ReplicaKey, *, complete: bool, pre_
     part = state.part
     if pre_vote:
         if isinstance(part, Follower):
-            return complete and not part.has_fetched
+            return complete and (not part.has_fetched or state.links.failures(part.leader) > 1)
         return complete and isinstance(part, Unattached | Prospective | Candidate | Resigned)
     if not isinstance(part, Unattached | Prospective):
         return False

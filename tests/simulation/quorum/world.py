@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -119,6 +119,8 @@ class World:
         self.kinds = kinds or tuple(self.random.sample(KINDS, 6))
         self.now = 0
         self.sent = 0
+        self.in_flight: dict[int, list[Pending]] = defaultdict(list)
+        """Requests that fail when their receiver's process ends."""
         self.recent: deque[tuple[Node, Message]] = deque(maxlen=300)
         """Requests that have arrived, and may do so again."""
         self.trouble = Trouble()
@@ -209,6 +211,8 @@ class World:
         except UnencodableMessage:
             self.at(self.now + self._delay(), sender, self._fail_as_unsupported, pending)
             return
+        self.in_flight[receiver.id] = [each for each in self.in_flight[receiver.id] if not each.is_over]
+        self.in_flight[receiver.id].append(pending)
         copies = 2 if self.trouble.loss and self.random.random() < 0.2 else 1
         for _ in range(copies):
             if not self._is_lost(sender, receiver):
@@ -290,8 +294,14 @@ class World:
         """Stop a node, which starts again after a while."""
         if node.is_up:
             node.stop(power=power)
+            self._break_connections(node)
             down = self.random.choice((self.random.randint(1, 50), self.random.randint(10, 3000)))
             self.at(self.now + down, None, self._restart, node, node.life)
+
+    def _break_connections(self, node: Node) -> None:
+        for pending in self.in_flight.pop(node.id, []):
+            if (node.id, pending.node.id) not in self.trouble.cut:
+                self.at(self.now + self._delay(), pending.node, self._fail, pending)
 
     def _restart(self, node: Node, life: int) -> None:
         if not node.is_up and node.life == life:

@@ -283,3 +283,51 @@ def test_an_observer_of_a_later_epoch_than_the_leaders_reports_it() -> None:
         reported += [(host.now, sent.to.node_id, partition(request)) for sent, request in host.take(VoteRequest)]
     ((when, to, asked),) = reported
     assert (when, to, asked.replica_epoch, asked.pre_vote) == (6000, 3, 9, True)
+
+
+def test_a_voter_whose_leader_refuses_connections_does_not_wait_for_the_fetch_timeout(follower: Host) -> None:
+    for _ in range(3):
+        follower.advance(100)
+        for sent in follower.sent:
+            follower.do(follower.machine.failed(sent.id, follower.now))
+        follower.sent.clear()
+    assert follower.machine.role is Role.PROSPECTIVE
+    assert follower.now < 400
+
+
+def test_a_follower_whose_leader_refuses_connections_grants_pre_votes(follower: Host) -> None:
+    take(follower, fetch_answer(2, 3))
+    asked = vote_request(3, 3, OffsetAndEpoch(10, 2), pre_vote=True)
+    assert not partition(follower.ask(asked)).vote_granted
+    failed = 0
+    while failed < 2:
+        follower.advance(10)
+        for sent, _ in follower.take(FetchRequest):
+            failed += sent.to.node_id == 2
+            follower.do(follower.machine.failed(sent.id, follower.now))
+    assert follower.machine.role is Role.FOLLOWER
+    assert partition(follower.ask(asked)).vote_granted
+
+
+def test_voters_without_a_majority_are_named_after_a_while() -> None:
+    host = Host()
+    for _ in range(100):
+        host.advance(1000)
+        for sent in host.sent:
+            host.do(host.machine.failed(sent.id, host.now))
+        host.sent.clear()
+    assert 1 <= len(host.warnings) <= 2
+    assert "2 of the voters [1, 2, 3] have to run and to reach each other" in host.warnings[0]
+
+
+def test_wrong_bootstrap_servers_are_named_after_a_while() -> None:
+    host = Host(node_id=4, voters=(), static=True, bootstrap_servers=(("nowhere", 1),))
+    for _ in range(40):
+        host.advance(1000)
+        for sent in host.sent:
+            host.do(host.machine.failed(sent.id, host.now))
+        host.sent.clear()
+    assert host.warnings == [
+        "no leader of the metadata quorum for 30 s: none of controller.quorum.bootstrap.servers (nowhere:1) knows one; "
+        "check the addresses"
+    ]
