@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from ottla.processes import Companion
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+CORES: Final = "--cores"
+MOST_CORES: Final = 256
 FLAGS: Final = ("--strict", "--allow-insecure", "--console")
 LOG_FORMATS: Final = ("text", "json")
-OPTIONS: Final = ("--override", "--log-level", "--log-format", "--console-port", *FLAGS, "--help")
+OPTIONS: Final = ("--override", "--log-level", "--log-format", "--console-port", CORES, *FLAGS, "--help")
 CONSOLE_PORT: Final = 8080
 _THIS_MACHINE: Final = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 """Where this machine reaches a listener on all interfaces."""
@@ -23,7 +25,7 @@ CONSOLE_MODULES: Final = ("starlette", "uvicorn", "jinja2", "confluent_kafka", "
 
 HELP: Final = """\
 Usage: ottla serve [SERVER.PROPERTIES] [--override KEY=VALUE]... [--log-level LEVEL] [--strict] [--allow-insecure]
-                   [--console] [--console-port PORT]
+                   [--cores N] [--console] [--console-port PORT]
 
   Start a broker. Settings have the names and values of Apache Kafka's broker settings.
   Without any: node 1, PLAINTEXT://127.0.0.1:9092, data under ./ottla-data.
@@ -36,6 +38,9 @@ Usage: ottla serve [SERVER.PROPERTIES] [--override KEY=VALUE]... [--log-level LE
   --allow-insecure           start although settings ask for protection that Ottla lacks, such as another authorizer;
                              every client that reaches the broker's ports may then do everything in plain text, and send
                              a standalone broker the requests that only brokers send each other
+  --cores N                  run N brokers as one unit, one for each core (auto: for all that this process may use),
+                             in one rack; node.id, ports and directories count up. They have a controller of their own,
+                             unless the settings name other controllers or ZooKeeper
   --console                  open the console for the browser beside it, for this machine only (see ottla console)
   --console-port PORT        the same, at another port than 8080; 0 takes a free one
   --help                     this text
@@ -65,6 +70,8 @@ class ServeArguments:
     allow_insecure: bool = False
     console_port: int | None = None
     """None: without the console."""
+    cores: int = 1
+    """How many brokers run as one unit."""
     help_wanted: bool = False
 
 
@@ -78,6 +85,7 @@ def parse_arguments(arguments: list[str]) -> ServeArguments:
     overrides: dict[str, str] = {}
     log_level, log_format = "info", "text"
     console_port: int | None = None
+    cores = 1
     flags: set[str] = set()
     only_files = False
     rest = iter(arguments)
@@ -110,6 +118,8 @@ def parse_arguments(arguments: list[str]) -> ServeArguments:
             if not has_equals or not key.strip():
                 raise UsageProblem(f"--override takes KEY=VALUE, not {value!r}")
             overrides[key.strip()] = setting.strip()
+        elif option == CORES:
+            cores = _cores(value)
         elif option == "--console-port":
             if not value.isdecimal() or int(value) > 65535:
                 raise UsageProblem(f"--console-port is 0 to 65535, not {value!r}")
@@ -124,6 +134,8 @@ def parse_arguments(arguments: list[str]) -> ServeArguments:
                 raise UsageProblem(f"--log-level is one of {', '.join(LOG_LEVELS)}, not {value!r}")
     if console_port is None and "--console" in flags:
         console_port = CONSOLE_PORT
+    if cores > 1 and console_port is not None:
+        raise UsageProblem(f"--console is for one broker; run `ottla console` beside those of {CORES}")
     return ServeArguments(
         properties_file,
         overrides,
@@ -132,7 +144,18 @@ def parse_arguments(arguments: list[str]) -> ServeArguments:
         "--strict" in flags,
         "--allow-insecure" in flags,
         console_port,
+        cores,
     )
+
+
+def _cores(text: str) -> int:
+    if text == "auto":
+        import os
+
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_CORES:
+        raise UsageProblem(f"{CORES} is auto, or 1 to {MOST_CORES}, not {text!r}")
+    return int(text)
 
 
 def serve(arguments: list[str]) -> int:
@@ -156,6 +179,18 @@ def serve(arguments: list[str]) -> int:
     from ottla.cli.terminal.log_lines import begin_log
 
     begin_log(wanted.log_level, wanted.log_format)
+    if wanted.cores > 1:
+        from ottla.cli.cores.supervisor import serve_cores
+
+        flags = [*(("--strict",) if wanted.strict else ()), *(("--allow-insecure",) if wanted.allow_insecure else ())]
+        return serve_cores(
+            wanted.properties_file,
+            wanted.overrides,
+            wanted.cores,
+            log_level=wanted.log_level,
+            log_format=wanted.log_format,
+            flags=flags,
+        )
     from ottla.broker import main as run_broker
 
     console = None if wanted.console_port is None else _Console(wanted.console_port)

@@ -1,0 +1,1 @@
+"""`ottla serve --cores`: several brokers as one unit."""

@@ -1,0 +1,229 @@
+"""Runs the brokers of a machine as one unit: started together, started again one by one, stopped together, one log.
+
+A process that ends after it has served is started again, after a pause that doubles while it does not last. One that
+ends before it has ever served ends the unit, since its settings or its data need attention.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, TextIO
+
+from ottla.cli.cores import plan
+from ottla.cli.cores.child import READY
+from ottla.cli.terminal.exits import FAILED, OK
+from ottla.config.broker import BrokerConfig
+from ottla.config.loading import given_settings
+from ottla.errors import InvalidConfig, sentence
+from ottla.log import meta_properties
+from ottla.log.fs import RealFileSystem
+from ottla.metadata.quorum import formatting
+from ottla.tasks import supervised
+
+log = logging.getLogger(__name__)
+FIRST_PAUSE_S: Final = 0.5
+LONGEST_PAUSE_S: Final = 60.0
+_STEADY_S: Final = 60.0
+"""A process that has served for so long is started again without a longer pause."""
+_LINE_BYTES: Final = 1 << 20
+
+
+class Supervisor:
+    """The processes of a unit; runs on one event loop."""
+
+    def __init__(self, unit: plan.Unit, *, log_level: str, log_format: str, flags: Sequence[str], out: TextIO) -> None:
+        def process(what: str, settings: Mapping[str, str]) -> "_Process":
+            return _Process(f"{what} {settings['node.id']}", settings, log_level, log_format, flags, out)
+
+        brokers = [process("broker", settings) for settings in unit.brokers]
+        first = [] if unit.controller is None else [process("controller", unit.controller)]
+        self._rack = unit.brokers[0]["broker.rack"]
+        self._processes = [*first, *brokers]
+        self._stopping = asyncio.Event()
+        self._failed = False
+
+    async def run(self) -> int:
+        """Run until a signal, or until a process does not start; returns the exit code."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as it is under nohup
+            loop.add_signal_handler(signal.SIGHUP, self._stop)
+        reporting = supervised(loop, self._report(), "report that the unit serves")
+        brokers = [process for process in self._processes if process.is_broker]
+        others = [process for process in self._processes if not process.is_broker]
+        keeping = asyncio.gather(*(self._keep(process) for process in others))
+        await asyncio.gather(*(self._keep(process) for process in brokers))
+        for process in others:  # brokers hand over their partitions by it
+            process.stop(signal.SIGTERM)
+        await keeping
+        reporting.cancel()
+        log.info("all processes have stopped")
+        return FAILED if self._failed else OK
+
+    def _stop(self) -> None:
+        """The first signal asks the brokers to stop, and then the controller; another one kills all."""
+        again = self._stopping.is_set()
+        self._stopping.set()
+        for process in self._processes:
+            if process.is_broker or again:
+                process.stop(signal.SIGKILL if again else signal.SIGTERM)
+
+    async def _report(self) -> None:
+        for process in self._processes:
+            await process.serves.wait()
+        names = ", ".join(process.name for process in self._processes)
+        log.info("ready: rack %s with %s", self._rack, names)
+
+    def _wants(self, process: "_Process") -> bool:
+        """Whether the process is to run."""
+        return not (process.is_stopping or (self._stopping.is_set() and process.is_broker))
+
+    async def _keep(self, process: "_Process") -> None:
+        loop = asyncio.get_running_loop()
+        pause_s = FIRST_PAUSE_S
+        while self._wants(process):
+            began = loop.time()
+            code = await process.run()
+            if not self._wants(process):
+                self._failed |= code != 0
+                return
+            if not process.serves.is_set():
+                log.error("%s ended with code %d before it served: all stop", process.name, code)
+                self._failed = True
+                self._stop()
+                return
+            pause_s = FIRST_PAUSE_S if loop.time() - began > _STEADY_S else min(2 * pause_s, LONGEST_PAUSE_S)
+            log.error("%s ended with code %d; it is started again in %.0f s", process.name, code, pause_s)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._stopping.wait()
+
+
+class _Process:
+    """One of them, start after start."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: Mapping[str, str],
+        log_level: str,
+        log_format: str,
+        flags: Sequence[str],
+        out: TextIO,
+    ) -> None:
+        self.name = name
+        self.is_broker = settings.get("process.roles") != "controller"
+        self.serves = asyncio.Event()
+        """Set once it has served for the first time."""
+        self.is_stopping = False
+        self._settings = json.dumps(dict(settings)).encode()
+        self._log_level, self._log_format, self._flags, self._out = log_level, log_format, flags, out
+        self._process: asyncio.subprocess.Process | None = None
+
+    def stop(self, number: int) -> None:
+        """Have it stop by a signal, and not be started again."""
+        self.is_stopping = True
+        if self._process is not None and self._process.returncode is None:
+            self._process.send_signal(number)
+
+    async def run(self) -> int:
+        """Start it, and wait for its end; the exit code, minus the signal if one ended it."""
+        loop = asyncio.get_running_loop()
+        ours, theirs = os.pipe()
+        own = [str(theirs), str(os.getpid()), self._log_level, self._log_format, *self._flags]
+        try:
+            self._process = process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *("-m", "ottla.cli.cores.child", *own),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+                pass_fds=(theirs,),
+                start_new_session=True,  # Ctrl-C on the terminal is handled by the supervisor
+                limit=_LINE_BYTES,
+            )
+        finally:
+            os.close(theirs)
+        if self.is_stopping:  # since it was asked for
+            process.terminate()
+        loop.add_reader(ours, self._heard, ours)
+        try:
+            assert process.stdin is not None
+            process.stdin.write(self._settings)
+            process.stdin.close()
+            await self._copy(process.stdout)
+            return await process.wait()
+        finally:
+            loop.remove_reader(ours)
+            os.close(ours)
+
+    def _heard(self, descriptor: int) -> None:
+        if os.read(descriptor, 1) == READY:
+            self.serves.set()
+        asyncio.get_running_loop().remove_reader(descriptor)
+
+    async def _copy(self, lines: asyncio.StreamReader | None) -> None:
+        """Its log, line by line, as part of the unit's."""
+        assert lines is not None
+        while True:
+            try:
+                line = await lines.readline()
+            except ValueError:  # longer than any line of ours: passed over
+                continue
+            if not line:
+                return
+            self._out.write(self._labelled(line.decode(errors="replace")))
+            self._out.flush()
+
+    def _labelled(self, line: str) -> str:
+        if self._log_format == "json" and line.startswith("{"):
+            return f'{{"process": {json.dumps(self.name)}, {line[1:]}'
+        return f"{self.name}: {line}"
+
+
+def serve_cores(
+    properties_file: Path | None,
+    overrides: Mapping[str, str],
+    cores: int,
+    *,
+    log_level: str,
+    log_format: str,
+    flags: Sequence[str],
+) -> int:
+    """Run a unit until a signal; returns the exit code. Logging is set up by the caller."""
+    try:
+        given = given_settings(properties_file, overrides)
+        unit = plan.plan(given, cores, socket.gethostname())
+        _format(unit)
+    except (InvalidConfig, OSError) as problem:
+        log.error("the brokers cannot start: %s", sentence(problem))
+        return FAILED
+    supervisor = Supervisor(unit, log_level=log_level, log_format=log_format, flags=flags, out=sys.stderr)
+    return asyncio.run(supervisor.run())
+
+
+def _format(unit: plan.Unit) -> None:
+    """Format the controller's directory for a new cluster, if it is alone and that has not been done.
+
+    Raises InvalidConfig, OSError.
+    """
+    if unit.controller is None or not unit.is_whole_cluster:
+        return
+    config = BrokerConfig(unit.controller, allow_insecure=True)
+    fs = RealFileSystem()
+    if all(each.owner for each in formatting.inspect(fs, config)):
+        return
+    is_dynamic = not unit.controller.get("controller.quorum.voters", "").strip()
+    wishes = formatting.Wishes(meta_properties.random_id(), standalone=is_dynamic)
+    planned = formatting.plan(fs, config, wishes)
+    formatting.write(fs, planned, now_ms=time.time_ns() // 1_000_000)
+    log.info("formatted %s for the new cluster %s", planned.directories[0].path, planned.cluster_id)

@@ -1,0 +1,94 @@
+"""The settings of each process of a unit."""
+
+import pytest
+
+from ottla.cli.cores.plan import plan
+from ottla.config.broker import BrokerConfig
+from ottla.errors import InvalidConfig
+
+ZOOKEEPER = {"zookeeper.connect": "z:2181", "log.dirs": "/a,/b/", "node.id": "10"}
+QUORUM = {
+    "process.roles": "broker,controller",
+    "node.id": "10",
+    "controller.listener.names": "CONTROLLER",
+    "controller.quorum.voters": "10@box:9093,20@other:9093,30@third:9093",
+    "listeners": "PLAINTEXT://box:9192,CONTROLLER://box:9093",
+    "advertised.listeners": "PLAINTEXT://box.example:9192,CONTROLLER://box.example:9093",
+    "log.dirs": "/data",
+}
+
+
+def test_numbers_ports_and_directories_count_up() -> None:
+    given = {
+        **ZOOKEEPER,
+        "listeners": "PLAINTEXT://[::1]:9092,INSIDE://:9192",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INSIDE:PLAINTEXT",
+        "metrics.listeners": "http://127.0.0.1:9292/metrics",
+        "ottla.audit.file": "/var/log/audit",
+        "cordoned.log.dirs": "/b",
+    }
+    unit = plan(given, 3, "box")
+    assert unit.controller is None
+    assert not unit.is_whole_cluster
+    last = unit.brokers[2]
+    assert [broker["node.id"] for broker in unit.brokers] == ["10", "11", "12"]
+    assert last["listeners"] == "PLAINTEXT://[::1]:9094,INSIDE://:9194"
+    assert last["metrics.listeners"] == "http://127.0.0.1:9294/metrics"
+    assert (last["log.dirs"], last["cordoned.log.dirs"]) == ("/a/core-2,/b/core-2", "/b/core-2")
+    assert last["ottla.audit.file"] == "/var/log/audit.core-2"
+    assert {broker["broker.rack"] for broker in unit.brokers} == {"box"}
+    assert {broker["broker.rack"] for broker in plan({**given, "broker.rack": "r1"}, 2, "box").brokers} == {"r1"}
+
+
+def test_a_machine_has_one_controller_beside_its_brokers() -> None:
+    unit = plan(QUORUM, 2, "box")
+    assert unit.controller is not None
+    assert unit.controller["node.id"] == "10"
+    assert unit.controller["listeners"] == "CONTROLLER://box:9093"
+    assert unit.controller["advertised.listeners"] == "CONTROLLER://box.example:9093"
+    assert unit.controller["log.dirs"] == "/data/controller"
+    assert [broker["node.id"] for broker in unit.brokers] == ["11", "12"]
+    assert [broker["process.roles"] for broker in unit.brokers] == ["broker", "broker"]
+    assert unit.brokers[1]["advertised.listeners"] == "PLAINTEXT://box.example:9193"
+    assert not unit.is_whole_cluster, "two others vote"
+    for settings in (unit.controller, *unit.brokers):
+        assert BrokerConfig(settings).quorum is not None
+
+
+def test_without_a_cluster_the_unit_is_one() -> None:
+    unit = plan({"listeners": "PLAINTEXT://127.0.0.1:9092", "default.replication.factor": "1"}, 2, "box")
+    assert unit.is_whole_cluster
+    assert unit.controller is not None
+    assert unit.controller["listeners"] == "CONTROLLER://127.0.0.1:9091"
+    assert unit.brokers[0]["controller.quorum.bootstrap.servers"] == "127.0.0.1:9091"
+    assert unit.brokers[0]["offsets.topic.replication.factor"] == "1"
+    for settings in (unit.controller, *unit.brokers):
+        assert BrokerConfig(settings).quorum is not None
+
+
+def test_the_metadata_has_the_controllers_directory() -> None:
+    unit = plan({**QUORUM, "metadata.log.dir": "/fast/"}, 2, "box")
+    assert unit.controller is not None
+    assert unit.controller["log.dirs"] == "/fast/controller"
+    assert "metadata.log.dir" not in unit.controller
+    assert unit.brokers[1]["metadata.log.dir"] == "/fast/core-1"
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({**ZOOKEEPER, "node.id": "-1"}, "node.id: must be the first number of the unit"),
+        ({**ZOOKEEPER, "listeners": "PLAINTEXT://box"}, "has no port"),
+        ({**ZOOKEEPER, "listeners": "PLAINTEXT://box:65535"}, "leaves no room"),
+        ({**ZOOKEEPER, "listeners": "A://box:9092,B://box:9093"}, "meets B://box:9093: with --cores 2 each listener"),
+        (
+            {**ZOOKEEPER, "listeners": "A://box:9092", "metrics.listeners": "http://box:9093"},
+            "meets http://box:9093",
+        ),
+        ({**QUORUM, "listeners": "PLAINTEXT://box:9092,CONTROLLER://box:9093"}, "meets CONTROLLER://box:9093"),
+        ({"listeners": "PLAINTEXT://box:0"}, "needs ports that are given"),
+    ],
+)
+def test_what_cannot_be_shared_out_is_refused(given: dict[str, str], complaint: str) -> None:
+    with pytest.raises(InvalidConfig, match=complaint):
+        plan(given, 2, "box")

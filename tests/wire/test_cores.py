@@ -1,0 +1,138 @@
+"""`ottla serve --cores`: several brokers as one unit, with a controller of their own."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.support.eventually import eventually
+from tests.support.probe import free_port
+
+PARTITIONS = 4
+OWN = ("broker.rack=box", "broker.session.timeout.ms=3000", "group.initial.rebalance.delay.ms=0")
+
+
+def free_ports(count: int) -> int:
+    """The first of several free ports in a row."""
+    while True:
+        first = free_port()
+        with suppress(OSError):
+            for port in range(first, first + count):
+                with socket.socket() as probe:
+                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    probe.bind(("127.0.0.1", port))
+            return first
+
+
+class Unit:
+    """Two brokers, nodes 2 and 3, and controller 1."""
+
+    def __init__(self, directory: Path) -> None:
+        self.port = free_ports(3) + 1
+        self.log = directory / "unit.log"
+        ottla = str(Path(sys.executable).with_name("ottla"))
+        overrides = (f"log.dirs={directory}/data", f"listeners=PLAINTEXT://127.0.0.1:{self.port}", *OWN)
+        self._command = [ottla, "serve", "--cores", "2", *(word for text in overrides for word in ("--override", text))]
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @contextmanager
+    def running(self) -> Iterator["subprocess.Popen[bytes]"]:
+        begins = self.log.stat().st_size if self.log.exists() else 0
+        with self.log.open("ab") as log:
+            process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        children: list[psutil.Process] = []
+        try:
+            ready = "ready: rack box with controller 1, broker 2, broker 3"
+            eventually(lambda: ready in self.log.read_text()[begins:] or process.poll() is not None)
+            assert process.poll() is None, self.log.read_text()[begins:]
+            children = psutil.Process(process.pid).children()
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+            for each in children:
+                with suppress(psutil.NoSuchProcess):
+                    each.kill()
+
+
+@pytest.fixture
+def unit(tmp_path: Path) -> Unit:
+    return Unit(tmp_path)
+
+
+def has_ended(process: psutil.Process) -> bool:
+    """Also one that nobody has waited for."""
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def send(unit: Unit, text: str) -> None:
+    producer = Producer({"bootstrap.servers": unit.bootstrap, "log_level": 0})
+    for partition in range(PARTITIONS):
+        producer.produce("t", f"{text}-{partition}", partition=partition)
+    assert producer.flush(60) == 0
+
+
+def received(unit: Unit, count: int) -> list[str]:
+    consumer = Consumer({"bootstrap.servers": unit.bootstrap, "group.id": "g", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["t"])
+    found: list[str] = []
+
+    def has_all() -> bool:
+        found.extend((each.value() or b"").decode() for each in consumer.consume(count, 1) if not each.error())
+        return len(found) >= count
+
+    eventually(has_all)
+    consumer.close()
+    return sorted(found)
+
+
+def test_brokers_are_one_unit(unit: Unit) -> None:
+    with unit.running() as process:
+        admin = AdminClient({"bootstrap.servers": unit.bootstrap, "log_level": 0})
+        admin.create_topics([NewTopic("t", PARTITIONS, 1)])["t"].result(30)
+        described = admin.describe_cluster().result(30)
+        assert {node.id: node.rack for node in described.nodes} == {2: "box", 3: "box"}
+        topic = eventually(lambda: admin.list_topics(timeout=10).topics["t"])
+        assert {each.leader for each in topic.partitions.values()} == {2, 3}, "each core has its share"
+        send(unit, "first")
+
+        victim = max(psutil.Process(process.pid).children(), key=lambda each: each.create_time())
+        victim.kill()
+        eventually(lambda: "ended with code -9; it is started again" in unit.log.read_text())
+        eventually(lambda: len(psutil.Process(process.pid).children()) == 3)
+        send(unit, "second")
+        assert len(received(unit, 2 * PARTITIONS)) == 2 * PARTITIONS
+
+        children = psutil.Process(process.pid).children()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        assert all(map(has_ended, children))
+
+    with unit.running() as process:  # on the same data; killed, it leaves nothing behind
+        send(unit, "third")
+        children = psutil.Process(process.pid).children()
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        eventually(lambda: all(map(has_ended, children)))
+
+
+def test_a_broker_that_cannot_start_ends_the_unit(unit: Unit) -> None:
+    with socket.create_server(("127.0.0.1", unit.port + 1)):
+        done = subprocess.run(unit._command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 1
+    assert "broker 3 ended with code 1 before it served: all stop" in done.stderr
+    assert "all processes have stopped" in done.stderr
