@@ -279,7 +279,8 @@ def test_records_of_newer_versions_and_damaged_ones_are_told_apart() -> None:
         with pytest.raises(UnknownRecord, match="has to be upgraded"):
             state.replay(newer)
     whole = framed(topic())[0]
-    for damaged in (whole[:-1], whole + b"\0", b"", b"\1\3\2" + b"\xff" * 40):
+    endless = b"\1\3\2" + bytes(20) + b"\xff\xff\xff\xff\x0f"  # a partition with four billion replicas
+    for damaged in (whole[:-1], whole + b"\0", b"", b"\1\3\2" + b"\xff" * 40, endless):
         with pytest.raises(CorruptMessage, match="damaged"):
             state.replay(damaged)
 
