@@ -95,6 +95,8 @@ class QuorumController:
         )
         self._timeout_s = config.broker_session_timeout_ms / 1000
         self._sessions = BrokerSessions(self._timeout_s)
+        self._ended: set[BrokerId] = set()
+        """Brokers that are fenced since their processes have ended."""
         self._term: Tasks | None = None
         self._tasks = Tasks()
 
@@ -178,6 +180,7 @@ class QuorumController:
             brokers = self._replay.state.brokers.values()
             known = ((each.broker_id, each.fenced, each.in_controlled_shutdown) for each in brokers)
             self._sessions.begin(known, self._now(), self._keeper.next_offset)
+            self._ended.clear()
         log.info("node %d is the active controller in epoch %d", self._node.node_id, epoch)
         await self.settle()
         for work, name in (
@@ -256,14 +259,36 @@ class QuorumController:
 
     async def _fence(self, broker_id: BrokerId) -> None:
         async with self.decisions.changing:
-            broker = self._replay.state.brokers.get(broker_id)
             if self._sessions.is_valid(broker_id, self._now()):
                 return  # its heartbeat came while another decision was made
+            broker = self._replay.state.brokers.get(broker_id)
             if broker is not None and not broker.fenced:
                 log.info("broker %d is fenced: no heartbeat has come for %.1f s", broker_id, self._timeout_s)
                 await self._commit_without(broker, [fencing(broker, fenced=True)])
             self._sessions.fence(broker_id)
         await self.settle()
+
+    async def fence_ended(self, broker_id: BrokerId, epoch: int) -> None:
+        """Fence a broker whose process has ended, unless half of the brokers were to be fenced so.
+
+        Then this node is more likely cut off itself, and the sessions decide.
+        """
+        if not self.is_active or 2 * (len(self._ended) + 1) >= len(self.image.brokers) + len(self._ended):
+            return
+        try:
+            async with self.decisions.changing:
+                self.decisions.check_active()
+                broker = self._replay.state.brokers.get(broker_id)
+                if broker is None or broker.fenced or broker.epoch != epoch:
+                    return
+                log.info("broker %d is fenced: its process has ended", broker_id)
+                await self._commit_without(broker, [fencing(broker, fenced=True)])
+                self._sessions.fence(broker_id)
+                self._ended.add(broker_id)
+        except OttlaError as problem:
+            log.info("broker %d, whose process has ended, is not fenced here: %s", broker_id, problem)
+            return
+        self._settle_soon()
 
     async def _commit_without(self, broker: BrokerRegistration, records: Sequence[Message]) -> None:
         """Commit records after which a broker leads nothing; the caller holds `changing`."""
@@ -306,6 +331,7 @@ class QuorumController:
             else:
                 await self.decisions.commit_records([record])
             self._sessions.register(broker_id, self._now(), is_fenced=record.fenced)
+            self._ended.discard(broker_id)
         log.info("broker %d is registered in epoch %d", broker_id, record.broker_epoch)
         return record.broker_epoch
 

@@ -14,13 +14,15 @@ from uuid import uuid4
 from ottla.client.asynchronous import AsyncConnection
 from ottla.client.errors import ClientError
 from ottla.client.sansio.handshake import handshake
+from ottla.client.sockets import connect as connect_plainly
 from ottla.cluster.image import empty_image
 from ottla.cluster.metadata_log.levels import CONTROLLER_REGISTRATIONS_SINCE, RANGES
 from ottla.cluster.metadata_log.registrations import SECURITY_PROTOCOLS
 from ottla.config.authorizer import authorizer_settings
 from ottla.errors import ErrorCode, InvalidConfig, OttlaError
+from ottla.metadata.ended_brokers import EndedBrokers
 from ottla.metadata.policies import Policies
-from ottla.metadata.quorum.node import QuorumNode
+from ottla.metadata.quorum.node import LeaderAndEpoch, QuorumNode
 from ottla.metadata.quorum_controller import QuorumController
 from ottla.metadata.quorum_replay import QuorumReplay
 from ottla.metadata.service import new_id
@@ -175,8 +177,10 @@ async def open_controller(
     policies: Policies,
     failed: Callable[[str], None],
     audit: "AuditLog | None" = None,
+    reach: "Connect" = connect_plainly,
 ) -> ControllerServer:
-    """Start a controller; `stack` stops it. `config` has the controller's listeners, `connect` reaches others'.
+    """Start a controller; `stack` stops it. `config` has the controller's listeners, `connect` reaches others',
+    `reach` any address.
 
     Raises OSError for an address that cannot be bound, `InvalidConfig`, `KafkaStorageError`.
     """
@@ -194,6 +198,17 @@ async def open_controller(
         follow(empty_image(""), replay.image)
         controller.decisions.subscribe(follow)
     cluster = ControllerCluster(controller)
+    ended = EndedBrokers(reach, lambda: replay.image.brokers, controller.fence_ended)
+    stack.push_async_callback(ended.close)
+
+    def led(leader: LeaderAndEpoch) -> None:
+        if leader.leader_id == config.node_id:
+            ended.begin_term()
+
+    def disconnected(connection_id: int) -> None:
+        telemetry.disconnected(connection_id)
+        ended.disconnected(connection_id)
+
     services = ControllerServices(
         config=config,
         clock=clock,
@@ -204,6 +219,7 @@ async def open_controller(
         quorum=node,
         cluster=cluster,
         membership=cluster,
+        ended=ended,
         listeners=listeners,
         telemetry=telemetry,
         quotas=quotas,
@@ -216,8 +232,9 @@ async def open_controller(
     stack.push_async_callback(dispatcher.close)
     stack.callback(listeners.close)
     controller.start()
+    replay.on_leader(led)
     node.register(replay, replay.snapshot_records)
-    listeners.start(controller.decisions, dispatcher, telemetry.disconnected, audit=audit)
+    listeners.start(controller.decisions, dispatcher, disconnected, audit=audit)
     await node.start()
     stack.push_async_callback(node.close)
     server.begin_registration()

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from ottla.clock import Clock
     from ottla.config.broker import BrokerConfig
     from ottla.metadata.delegation_tokens import DelegationTokens
+    from ottla.metadata.ended_brokers import EndedBrokers
     from ottla.metadata.quorum.node import QuorumNode
     from ottla.metadata.quorum_acls import QuorumAcls
     from ottla.metadata.quorum_controller import QuorumController
@@ -58,6 +59,7 @@ class ControllerServices:
     slices: "Slices"
     membership: ControllerCluster
     """The same: handlers that ask for the active controller name it so."""
+    ended: "EndedBrokers"
     handlers: "Handlers | None" = None
     """For requests within an Envelope."""
     acls: "QuorumAcls | None" = None

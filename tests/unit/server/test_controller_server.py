@@ -11,10 +11,12 @@ from tests.support.quorum_brokers import CLUSTER_ID, NODE, registration
 
 from ottla.client.errors import BrokerUnavailable
 from ottla.errors import ErrorCode
+from ottla.ids import BrokerId
 from ottla.protocol.api import ApiKey, response_class
 from ottla.protocol.compiled import decode
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from ottla.protocol.messages.broker_registration import Listener
 from ottla.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
@@ -43,8 +45,8 @@ async def until(is_so: Callable[[], bool]) -> None:
         await asyncio.sleep(0.005)
 
 
-async def register(server: ControllerServer, broker_id: int = 1) -> int:
-    answer = await ask(server, registration(broker_id))
+async def register(server: ControllerServer, broker_id: int = 1, **changes: Any) -> int:
+    answer = await ask(server, registration(broker_id, **changes))
     assert answer.error_code == 0
     beat = BrokerHeartbeatRequest(
         broker_id=broker_id,
@@ -225,6 +227,63 @@ def test_a_hostile_registration_costs_nothing() -> None:
         assert server.replay.state.brokers == {}
 
     run(scenario)
+
+
+async def listening() -> asyncio.Server:
+    return await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+
+
+async def three(server: ControllerServer) -> list[asyncio.Server]:
+    """Three brokers that do nothing but listen; each hangs up after its heartbeat."""
+    sockets = [await listening() for _ in range(3)]
+    for number, each in enumerate(sockets, 1):
+        port = each.sockets[0].getsockname()[1]
+        at = [Listener(name="PLAINTEXT", host="127.0.0.1", port=port, security_protocol=0)]
+        await register(server, number, listeners=at)
+    return sockets
+
+
+def alive(server: ControllerServer) -> set[int]:
+    return set(server.controller.image.brokers)
+
+
+class TestEndedBrokers:
+    def test_one_that_hung_up_and_refuses_connections_is_fenced_before_its_session_is_over(self) -> None:
+        async def scenario(server: ControllerServer) -> None:
+            sockets = await three(server)
+            await asyncio.sleep(0.4)
+            assert alive(server) == {1, 2, 3}
+            sockets[1].close()
+            assert isinstance(server.node, MemoryQuorum)
+            server.node.resign(server.node.leader.epoch)  # the next term looks for all
+            await until(lambda: alive(server) == {1, 3})
+            for each in sockets:
+                each.close()
+            server.node.resign(server.node.leader.epoch)
+            await asyncio.sleep(0.6)
+            assert alive(server) == {1, 3}, "half of the brokers: this controller may be cut off itself"
+
+        run(scenario, broker_session_timeout_ms="600000")
+
+    def test_one_that_ends_at_once_is_fenced_when_its_connection_breaks(self) -> None:
+        async def scenario(server: ControllerServer) -> None:
+            sockets = await three(server)
+            await asyncio.sleep(0.4)
+            sockets[0].close()
+            epoch = server.controller.image.brokers[BrokerId(1)].epoch
+            beat = BrokerHeartbeatRequest(
+                broker_id=1,
+                broker_epoch=epoch,
+                current_metadata_offset=server.replay.offset,
+                want_fence=False,
+                want_shut_down=False,
+            )
+            assert (await ask(server, beat)).error_code == 0
+            await until(lambda: alive(server) == {2, 3})
+            for each in sockets:
+                each.close()
+
+        run(scenario, broker_session_timeout_ms="600000")
 
 
 def test_what_a_controller_does_not_serve_closes_the_connection() -> None:
