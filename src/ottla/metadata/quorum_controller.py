@@ -30,7 +30,7 @@ from ottla.cluster.broker_sessions import BrokerSessions, Heartbeat, Standing
 from ottla.cluster.commands import Command
 from ottla.cluster.departures import forget_eligible, without_unclean
 from ottla.cluster.elections import Outages, elect_where_needed, may_hand_over, return_to_preferred
-from ottla.cluster.image import MetadataImage, PartitionImage, TopicImage
+from ottla.cluster.image import MetadataImage
 from ottla.cluster.isr_changes import IsrChange
 from ottla.cluster.metadata_log.levels import CONTROLLER_REGISTRATIONS_SINCE, CORDONED_SINCE, DIRECTORIES_SINCE
 from ottla.cluster.metadata_log.registrations import BrokerRegistration
@@ -98,6 +98,7 @@ class QuorumController:
         self._ended: set[BrokerId] = set()
         """Brokers that are fenced since their processes have ended."""
         self._term: Tasks | None = None
+        self._settles_soon = False
         self._tasks = Tasks()
 
     def start(self) -> None:
@@ -181,6 +182,7 @@ class QuorumController:
             known = ((each.broker_id, each.fenced, each.in_controlled_shutdown) for each in brokers)
             self._sessions.begin(known, self._now(), self._keeper.next_offset)
             self._ended.clear()
+            self._settles_soon = False
         log.info("node %d is the active controller in epoch %d", self._node.node_id, epoch)
         await self.settle()
         for work, name in (
@@ -200,9 +202,16 @@ class QuorumController:
         await self.decisions.decide(self._plan_ends)
 
     def _settle_soon(self) -> None:
+        """Settle in the background; what comes until that begins is settled together."""
         term, epoch = self._term, self._keeper.epoch
-        if term is not None and epoch != NO_TERM:
-            term.spawn(self._guarded(self.settle, epoch), "elections")
+        if term is not None and epoch != NO_TERM and not self._settles_soon:
+            self._settles_soon = True
+            term.spawn(self._guarded(self._settle_together, epoch), "elections")
+
+    async def _settle_together(self) -> None:
+        async with self.decisions.changing:  # whatever is being decided now is settled, too
+            self._settles_soon = False
+        await self.settle()
 
     def _elected(self, image: MetadataImage, outages: Outages) -> Sequence[Command]:
         elected = elect_where_needed(
@@ -443,16 +452,16 @@ class QuorumController:
         self._broker(broker_id, broker_epoch)
         answers = await self.decisions.change_in_sync(changes, self.outages)
         if any(answer is None for answer in answers):
+            outages = self.outages
             touched = [self.image.topics_by_id.get(topic_id) for topic_id in {change.topic_id for change in changes}]
             if any(
-                self._may_settle(topic, part) for topic in touched if topic is not None for part in topic.partitions
-            ):
+                part.is_reassigned or outages.is_going(part.leader, topic.name, part.partition)
+                for topic in touched
+                if topic is not None
+                for part in topic.partitions
+            ):  # it may end a reassignment, or relieve a leader that is going
                 self._settle_soon()
         return answers
-
-    def _may_settle(self, topic: TopicImage, part: PartitionImage) -> bool:
-        """Whether a change of its in-sync set may end a reassignment, or relieve a leader that is going."""
-        return part.is_reassigned or self.outages.is_going(part.leader, topic.name, part.partition)
 
     async def assign_directories(self, request: AssignReplicasToDirsRequest) -> AssignReplicasToDirsResponse:
         """Note which directories hold replicas. Raises `NotController`, `ApiError` STALE_BROKER_EPOCH."""

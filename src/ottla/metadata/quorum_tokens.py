@@ -8,6 +8,7 @@ from ottla.config.broker import BrokerConfig
 from ottla.metadata.delegation_tokens import DelegationTokens
 from ottla.metadata.quorum_metadata import DecidedElsewhere, QuorumMetadata
 from ottla.metadata.view import MetadataView
+from ottla.protocol.metadata_records import DelegationTokenRecord
 from ottla.security.delegation_tokens import DelegationToken
 
 FIRST_VERSION = 0
@@ -43,13 +44,17 @@ class QuorumTokens(DelegationTokens):
             if record is None:
                 self.forget(token_id)
                 continue
-            token = DelegationToken(
-                token_id,
-                record.owner,
-                record.requester,
-                tuple(record.renewers),
-                record.issue_timestamp,
-                record.max_timestamp,
-                record.expiration_timestamp,
-            )
-            self.know(token, FIRST_VERSION)
+            self.know(token_of(record), FIRST_VERSION)
+
+
+def token_of(record: DelegationTokenRecord) -> DelegationToken:
+    """The token in a record."""
+    return DelegationToken(
+        record.token_id,
+        record.owner,
+        record.requester,
+        tuple(record.renewers),
+        record.issue_timestamp,
+        record.max_timestamp,
+        record.expiration_timestamp,
+    )

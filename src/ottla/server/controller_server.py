@@ -227,6 +227,7 @@ async def open_controller(
         audit=audit,
     )
     _follow_acls(services, server)
+    await _open_tokens(services, stack)
     handlers = services.handlers = Handlers(services, CONTROLLER_ROUTES, controllers_guards)
     dispatcher = Dispatcher(services, handlers, CONTROLLER_ROUTES, claims={})
     stack.push_async_callback(dispatcher.close)
@@ -234,13 +235,24 @@ async def open_controller(
     controller.start()
     replay.on_leader(led)
     node.register(replay, replay.snapshot_records)
-    listeners.start(controller.decisions, dispatcher, disconnected, audit=audit)
+    listeners.start(controller.decisions, dispatcher, disconnected, tokens=services.tokens, audit=audit)
     await node.start()
     stack.push_async_callback(node.close)
     server.begin_registration()
     server.begin_catching_up()
     stack.push_async_callback(server.close)
     return server
+
+
+async def _open_tokens(services: ControllerServices, stack: AsyncExitStack) -> None:
+    """Change and remove delegation tokens, if there is a key for their secrets."""
+    if not services.config.delegation_token_secret_key:
+        return
+    from ottla.metadata.decided_tokens import DecidedTokens  # only a controller with tokens pays for it
+
+    tokens = services.tokens = DecidedTokens(services.metadata, services.replay, services.config, services.clock)
+    stack.push_async_callback(tokens.close)
+    await tokens.open()
 
 
 def _follow_acls(services: ControllerServices, server: ControllerServer) -> None:

@@ -18,10 +18,12 @@ from ottla.protocol.messages.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from ottla.protocol.messages.broker_registration import Listener
 from ottla.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from ottla.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
 from ottla.protocol.messages.envelope import EnvelopeRequest
+from ottla.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from ottla.protocol.messages.list_groups import ListGroupsRequest
 from ottla.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from ottla.protocol.schema import Message
@@ -227,6 +229,23 @@ def test_a_hostile_registration_costs_nothing() -> None:
         assert server.replay.state.brokers == {}
 
     run(scenario)
+
+
+def test_delegation_tokens_are_created_for_clients_of_brokers_and_expire() -> None:
+    async def scenario(server: ControllerServer) -> None:
+        request = CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=60_000)
+        direct = await ask(server, request, 3)
+        assert direct.error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+        made = await forwarded(server, request, 3)
+        assert (made.error_code, made.principal_name) == (0, "alice")
+        assert server.replay.state.tokens[made.token_id].owner == "User:alice"
+        of_bob = ExpireDelegationTokenRequest(hmac=made.hmac, expiry_time_period_ms=-1)
+        refused = await forwarded(server, of_bob, 2, principal="bob")
+        assert refused.error_code == ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
+        assert (await forwarded(server, of_bob, 2)).error_code == 0
+        assert server.replay.state.tokens == {}
+
+    run(scenario, delegation_token_secret_key="of-this-test")
 
 
 async def listening() -> asyncio.Server:
