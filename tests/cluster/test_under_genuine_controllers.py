@@ -1,16 +1,22 @@
 """An Ottla broker in a cluster of genuine Kafka 4.3.1: it registers, follows, leads, is reassigned to and from, is
 killed and returns, and shuts down in order, while producers go on; nothing acknowledged is lost."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from ottla.protocol.messages.api_versions import ApiVersionsRequest
+from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
+from tests.support.broker_process import BrokerFailedError
 from tests.support.eventually import eventually
-from tests.support.mixed_broker_quorum import KAFKA, OTTLA, QuorumCluster, moves
+from tests.support.mixed_broker_quorum import KAFKA, OTTLA, SESSION_S, QuorumCluster, moves
 from tests.support.mixed_cluster import TIMEOUT_S
+from tests.support.ottla_process import OttlaProcess
+from tests.support.raw_client import ask
 from tests.support.steady_producer import SteadyProducer
 from tests.support.transactional_load import TransactionalLoad
 from tests.support.whole_topic import read_all
@@ -26,6 +32,17 @@ def elect_first(cluster: QuorumCluster, topic: str) -> None:
     parts = [TopicPartition(topic, number) for number in cluster.partitions(topic)]
     admin = AdminClient({"bootstrap.servers": cluster.ottla.bootstrap, "log_level": 0})
     admin.elect_leaders(ElectionType.PREFERRED, parts).result(30)
+
+
+def check_nothing_lost(
+    cluster: QuorumCluster, topic: str, producer: SteadyProducer, committed: Collection[bytes]
+) -> None:
+    """What was acknowledged or committed is there, once."""
+    assert producer.failed == []
+    values = {value for _, value in producer.acknowledged} | set(committed)
+    found = read_all(cluster.bootstrap, topic, len(values), timeout_s=TIMEOUT_S)
+    assert values <= set(found)
+    assert len(found) == len(set(found))
 
 
 @pytest.mark.timeout(120)
@@ -53,7 +70,92 @@ def test_it_follows_leads_and_is_reassigned_to_and_from_under_load(cluster: Quor
         cluster.move("moving", {0: [KAFKA], 1: [OTTLA]})
         producer.until_acknowledged(100)
         eventually(lambda: len(load.committed()) > 30, timeout_s=TIMEOUT_S)
-    found = read_all(cluster.bootstrap, "moving", len(producer.acknowledged) + len(load.committed()))
-    assert producer.failed == []
-    assert {value for _, value in producer.acknowledged} | set(load.committed()) <= set(found)
-    assert len(found) == len(set(found))
+    check_nothing_lost(cluster, "moving", producer, load.committed())
+
+
+def test_it_answers_for_the_cluster_as_a_genuine_broker_does(cluster: QuorumCluster) -> None:
+    """Features, brokers and settings; console tools that change metadata work by way of it."""
+
+    def features(at: int) -> tuple[object, ...]:
+        answer = ask(cluster.brokers[at].bootstrap, ApiVersionsRequest(), 4)
+        return (
+            {each.name: (each.min_version_level, each.max_version_level) for each in answer.finalized_features},
+            {each.name for each in answer.supported_features} - {"ottla.leadership.confirmation"},
+            answer.finalized_features_epoch > 0,
+        )
+
+    def brokers(at: int) -> list[tuple[int, int]]:
+        request = DescribeClusterRequest(include_cluster_authorized_operations=False, include_fenced_brokers=True)
+        answer = ask(cluster.brokers[at].bootstrap, request, 2)
+        return sorted((each.broker_id, each.port) for each in answer.brokers)
+
+    assert features(OTTLA) == features(KAFKA)
+    assert brokers(OTTLA) == brokers(KAFKA)
+    cluster.tool("TopicCommand", "--create", "--topic", "by-tool", "--partitions", "2", "--replication-factor", "2")
+    cluster.tool(
+        "ConfigCommand",
+        "--alter",
+        "--entity-type",
+        "topics",
+        "--entity-name",
+        "by-tool",
+        "--add-config",
+        "retention.ms=12345",
+    )
+    described = cluster.tool("TopicCommand", "--describe", "--topic", "by-tool")
+    assert "retention.ms=12345" in described
+    assert "CurrentObservers:" in cluster.tool("MetadataQuorumCommand", "describe", "--status")
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(400)
+def test_nothing_is_lost_when_brokers_are_killed_and_controllers_are_away() -> None:
+    """While the controller is away for longer than a session, what followers have is acknowledged."""
+    with QuorumCluster(apart=True) as cluster:
+        controller = cluster.genuine_controller
+        assert controller is not None
+        cluster.create("kept", [[KAFKA, OTTLA], [OTTLA, KAFKA]])
+        with (
+            SteadyProducer(cluster.bootstrap, "kept", **{"enable.idempotence": True}) as producer,
+            TransactionalLoad(cluster.bootstrap, "kept", 1) as load,
+        ):
+            producer.until_acknowledged(100)
+            for victim, other in ((OTTLA, KAFKA), (KAFKA, OTTLA)):
+                for _ in range(2):
+                    cluster.brokers[victim].kill()
+                    cluster.until_led_by("kept", other)
+                    producer.until_acknowledged(100)
+                    cluster.brokers[victim].start()
+                    cluster.until_in_sync("kept", KAFKA, OTTLA)
+                    elect_first(cluster, "kept")
+                    producer.until_acknowledged(100)
+            controller.kill()
+            away_until = time.monotonic() + 3 * SESSION_S
+            while time.monotonic() < away_until:
+                producer.until_acknowledged(50)
+            controller.start()
+            cluster.create("later", [[OTTLA, KAFKA]])
+            producer.until_acknowledged(100)
+            cluster.ottla.stop()
+            cluster.until_led_by("kept", KAFKA)
+            cluster.ottla.start()
+            cluster.until_in_sync("kept", KAFKA, OTTLA)
+        check_nothing_lost(cluster, "kept", producer, load.committed())
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(200)
+def test_a_number_taken_and_directories_of_another_cluster_are_refused(tmp_path: Path) -> None:
+    with QuorumCluster(apart=False) as cluster:
+        twin = OttlaProcess(
+            tmp_path / "twin",
+            properties={**cluster.ottla.properties, "initial.broker.registration.timeout.ms": "4000"},
+        )
+        with pytest.raises(BrokerFailedError, match=r"another broker with this node\.id is running"):
+            twin.start()
+        stranger = OttlaProcess(tmp_path / "stranger", properties={**twin.properties, "node.id": "3"})
+        stranger.log_dir.mkdir(parents=True)
+        (stranger.log_dir / "meta.properties").write_text("version=1\nnode.id=3\ncluster.id=b3R0bGFfZ2VudWluZV85OQ\n")
+        with pytest.raises(BrokerFailedError, match=r"belong to another cluster|no active controller was found"):
+            stranger.start()
+        assert set(cluster.admin().list_topics(timeout=10).brokers) == {KAFKA, OTTLA}

@@ -13,6 +13,7 @@ from tests.support.ottla_process import OttlaProcess
 from tests.support.probe import free_port
 
 KAFKA, OTTLA, CONTROLLER = 1, 2, 100
+SESSION_S = 3
 CLUSTER_SETTINGS = {
     "default.replication.factor": "2",
     "min.insync.replicas": "1",
@@ -21,7 +22,7 @@ CLUSTER_SETTINGS = {
     "transaction.state.log.num.partitions": "2",
     "transaction.state.log.replication.factor": "2",
     "transaction.state.log.min.isr": "1",
-    "broker.session.timeout.ms": "3000",
+    "broker.session.timeout.ms": str(SESSION_S * 1000),
     "broker.heartbeat.interval.ms": "500",
     "replica.lag.time.max.ms": "3000",
     "auto.leader.rebalance.enable": "false",

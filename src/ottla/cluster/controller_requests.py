@@ -114,8 +114,13 @@ def own_changes(
     if everything:
         return OwnChanges(_leader_and_isr(sender, broker, new, _everything(new), ALL_STATES, old), None)
     changed, gone = _changes(old, new)
-    moved = [(topic, [part for part in parts if _has_moved(old, topic, part)]) for topic, parts in changed]
-    held = _held_by(broker.broker_id, moved)
+    own = broker.broker_id
+    # A quorum's controller changes in-sync sets by itself, which their leaders know from the log alone.
+    moved = [
+        (topic, [part for part in parts if part.leader == own or _has_moved(old, topic, part)])
+        for topic, parts in changed
+    ]
+    held = _held_by(own, moved)
     stopped = _stopped(broker.broker_id, old, changed, gone)
     return OwnChanges(
         _leader_and_isr(sender, broker, new, held, SOME_STATES, old) if held else None,

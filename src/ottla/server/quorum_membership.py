@@ -144,7 +144,6 @@ class QuorumMembership(ClusterMember):
         self._endpoints = endpoints
         await self.registered_brokers.read()
         await self.lifecycle.register()
-        self._directories.set_broker_epoch(self.lifecycle.broker_epoch)
         self.lifecycle.start()
         timeout_s = self._config.initial_broker_registration_timeout_ms / 1000
         try:
@@ -195,6 +194,7 @@ class QuorumMembership(ClusterMember):
             log.info("everything that this broker led is led by others")
 
     async def leave(self) -> None:
+        self._directories.set_broker_epoch(self.lifecycle.broker_epoch)
         await self.lifecycle.close()
         if self._following is not None:
             self._following.cancel()

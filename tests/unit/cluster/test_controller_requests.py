@@ -11,6 +11,7 @@ from ottla.cluster.controller_requests import (
     EPOCH_WHEN_DELETED,
     SOME_STATES,
     Sender,
+    own_changes,
     probe_requests,
     release_requests,
     requests_after,
@@ -21,6 +22,7 @@ from ottla.ids import BrokerId, LeaderEpoch, PartitionId, TopicName, TopicPartit
 from ottla.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from ottla.protocol.messages.stop_replica import StopReplicaRequest
 
+T = TopicName("t")
 SENDER = Sender(BrokerId(1), 3, "PLAINTEXT")
 BEFORE = cluster(1, 2, 3)
 AFTER = with_topic(BEFORE, "t", partition(0, 1, (1, 2)), partition(1, 2, (2, 1)))
@@ -116,3 +118,34 @@ def test_a_stopping_broker_stops_following_and_keeps_its_files() -> None:
     assert (broker, stopped(requests)) == (2, [(0, 5, False)])
     assert release_requests(SENDER, AFTER, BrokerId(3)) == {}
     assert release_requests(SENDER, AFTER, BrokerId(9)) == {}
+
+
+def test_a_leader_under_a_quorum_learns_of_in_sync_sets_that_the_controller_has_changed() -> None:
+    """Without a new leader epoch: its own proposals would be refused for good otherwise."""
+    part = partition(0, 1, (1, 2), (1,))._replace(partition_epoch=5)
+    shrunk = apply(AFTER, [SetPartitions(T, (part,))])
+
+    def own(broker: int) -> list[tuple[int, bool]]:
+        changes = own_changes(SENDER, AFTER.brokers[BrokerId(broker)], AFTER, shrunk, everything=False)
+        return [] if changes.lead_and_follow is None else told([changes.lead_and_follow])
+
+    assert own(1) == [(0, False)]
+    assert own(2) == []
+
+
+def test_a_broker_under_a_quorum_derives_its_own_part_of_a_change() -> None:
+    two, three = BEFORE.brokers[BrokerId(2)], BEFORE.brokers[BrokerId(3)]
+    begun = own_changes(SENDER, two, BEFORE, AFTER, everything=False)
+    assert begun.lead_and_follow is not None
+    assert told([begun.lead_and_follow]) == [(0, True), (1, True)]
+    assert own_changes(SENDER, three, BEFORE, AFTER, everything=False) == (None, None)
+    started = own_changes(SENDER, two, AFTER, AFTER, everything=True)
+    assert started.lead_and_follow is not None
+    assert started.lead_and_follow.type == ALL_STATES
+    gone = own_changes(SENDER, two, AFTER, apply(AFTER, [DeleteTopic(T)]), everything=False)
+    assert gone.lead_and_follow is None
+    assert gone.stop is not None
+    assert [state.leader_epoch for topic in gone.stop.topic_states for state in topic.partition_states] == [
+        EPOCH_WHEN_DELETED,
+        EPOCH_WHEN_DELETED,
+    ]

@@ -1,0 +1,124 @@
+"""A broker's metadata from the log of a quorum: images, access rules, tokens, snapshots, and what cannot be read."""
+
+import asyncio
+from uuid import UUID
+
+from ottla.cluster.image import NO_LEADER, MetadataImage
+from ottla.cluster.metadata_log.framing import framed
+from ottla.cluster.metadata_log.snapshots import snapshot_records
+from ottla.config.broker import BrokerConfig
+from ottla.metadata.quorum.node import CommittedBatch, OffsetAndEpoch
+from ottla.metadata.quorum_metadata import QuorumMetadata, access_rules
+from ottla.protocol import metadata_records as records
+from ottla.protocol.schema import Message
+from ottla.security.acls import StandardAuthorizer
+
+LEVEL = 30
+BROKER = records.RegisterBrokerRecord(
+    broker_id=1,
+    incarnation_id=UUID(int=5),
+    broker_epoch=1,
+    end_points=[],
+    features=[],
+    rack=None,
+    fenced=True,
+    in_controlled_shutdown=False,
+    log_dirs=[UUID(int=100)],
+)
+UNFENCED = records.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=1, fenced=-1)
+RULE = records.AccessControlEntryRecord(
+    id=UUID(int=9),
+    resource_type=2,
+    resource_name="t",
+    pattern_type=3,
+    principal="User:a",
+    host="*",
+    operation=3,
+    permission_type=3,
+)
+
+
+class Story:
+    """Metadata, and what its parts have seen."""
+
+    def __init__(self) -> None:
+        self.stopped: list[str] = []
+        self.metadata = QuorumMetadata(BrokerConfig({}), "cluster", stop_broker=self.stopped.append)
+        self.seen: list[MetadataImage] = []
+        self.metadata.subscribe(lambda old, new: self.seen.append(new))
+        self._offset = 0
+
+    def commit(self, *written: Message) -> None:
+        values = [framed(record, LEVEL) for record in written]
+        last = self._offset + len(values) - 1
+        self.metadata.handle_commit(CommittedBatch(self._offset, last, 1, 0, values))
+        self._offset = last + 1
+
+
+def level() -> records.FeatureLevelRecord:
+    return records.FeatureLevelRecord(name="metadata.version", feature_level=LEVEL)
+
+
+def test_brokers_are_in_the_image_once_they_are_unfenced() -> None:
+    told = Story()
+    told.commit(level(), BROKER)
+    metadata = told.metadata
+    assert metadata.image.brokers == {}
+    assert metadata.image.controller_id == NO_LEADER
+    assert [broker.broker_id for broker in metadata.fenced_brokers] == [1]
+    assert metadata.registration is not None
+    told.commit(UNFENCED)
+    assert list(metadata.image.brokers) == [1]
+    assert metadata.image.controller_id == 1
+    assert metadata.feature("metadata.version") == LEVEL
+    assert metadata.features_epoch == metadata.offset == 2
+
+
+def test_what_changes_nothing_is_no_new_image() -> None:
+    told = Story()
+    told.commit(level())
+    count = len(told.seen)
+    told.commit(records.NoOpRecord())
+    assert (len(told.seen), told.metadata.offset) == (count, 1)
+
+
+def test_waiting_for_an_offset_ends_with_it() -> None:
+    async def wait() -> None:
+        told = Story()
+        waiting = asyncio.create_task(told.metadata.until_offset(1))
+        told.commit(level())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        told.commit(records.NoOpRecord())
+        await asyncio.wait_for(waiting, 5)
+
+    asyncio.run(wait())
+
+
+def test_access_rules_follow_the_log_and_snapshots() -> None:
+    told = Story()
+    told.commit(level())
+    empty = list(snapshot_records(told.metadata.state))
+    told.commit(RULE)
+    authorizer = StandardAuthorizer(frozenset(), allow_if_none=False)
+    access_rules(told.metadata, authorizer)
+    assert len(list(authorizer.bindings())) == 1
+    told.commit(records.RemoveAccessControlEntryRecord(id=RULE.id))
+    assert list(authorizer.bindings()) == []
+    told.commit(RULE)
+    assert len(list(authorizer.bindings())) == 1
+    told.metadata.handle_snapshot(OffsetAndEpoch(50, 1), empty)
+    assert list(authorizer.bindings()) == []
+    assert told.metadata.offset == 49
+
+
+def test_a_record_that_cannot_be_understood_stops_the_broker_and_leaves_the_image() -> None:
+    told = Story()
+    told.commit(level(), BROKER, UNFENCED)
+    image = told.metadata.image
+    told.metadata.handle_commit(CommittedBatch(3, 3, 1, 0, [b"\x01\x7f\x00"]))
+    told.commit(level())
+    assert len(told.stopped) == 1
+    assert "metadata log cannot be followed" in told.stopped[0]
+    assert told.metadata.image is image
+    assert told.metadata.offset == 2

@@ -1,0 +1,100 @@
+"""Requests in Envelopes: what the controller gets, and what becomes of its answers."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ottla.client.errors import BrokerUnavailable, UnsupportedRequest
+from ottla.config.broker import BrokerConfig
+from ottla.errors import ApiError, ErrorCode
+from ottla.protocol.api import ApiKey, request_class
+from ottla.protocol.compiled import decode
+from ottla.protocol.framing import decode_request_header, encode_response
+from ottla.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+from ottla.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from ottla.protocol.messages.principal import DefaultPrincipalData
+from ottla.protocol.versioned import decode_versioned
+from ottla.server.forwarding import Forwarder
+
+VERSION = 3
+REQUEST = CreatePartitionsRequest(
+    topics=[CreatePartitionsTopic(name="t", count=3, assignments=None)], timeout_ms=1000, validate_only=False
+)
+ANSWER = CreatePartitionsResponse(results=[CreatePartitionsTopicResult(name="t", error_code=37, error_message="no")])
+
+
+class Channel:
+    """A controller that answers with one thing, or raises it."""
+
+    def __init__(self, answer: EnvelopeResponse | Exception) -> None:
+        self.answer = answer
+        self.asked: list[EnvelopeRequest] = []
+
+    async def ask(self, request: Any, version: int | None = None, *, timeout_s: float) -> Any:
+        self.asked.append(request)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def context(principal: str = "User:alice:bob", host: str = "::1", *, by_token: bool = False) -> Any:
+    return SimpleNamespace(
+        api_key=ApiKey.CREATE_PARTITIONS,
+        api_version=VERSION,
+        correlation_id=77,
+        client_id="admin",
+        principal=principal,
+        client_host=host,
+        authentication=SimpleNamespace(is_by_token=by_token),
+    )
+
+
+def forwarded(answer: EnvelopeResponse | Exception, **about: Any) -> tuple[Any, EnvelopeRequest]:
+    channel = Channel(answer)
+    forwarder = Forwarder(channel, BrokerConfig({}))  # type: ignore[arg-type]  # as far as it is used
+    result = asyncio.run(forwarder.forward(REQUEST, context(**about)))
+    return result, channel.asked[0]
+
+
+def answered() -> EnvelopeResponse:
+    framed = b"".join(bytes(piece) for piece in encode_response(ANSWER, VERSION, 77))  # type: ignore[arg-type]
+    return EnvelopeResponse(response_data=framed[4:])
+
+
+def test_the_request_the_principal_and_the_address_arrive() -> None:
+    answer, envelope = forwarded(answered(), by_token=True)
+    assert answer == ANSWER
+    header, body = decode_request_header(memoryview(envelope.request_data))
+    assert (header.api_key, header.api_version, header.correlation_id, header.client_id) == (37, VERSION, 77, "admin")
+    assert decode(request_class(37), memoryview(envelope.request_data), VERSION, body) == REQUEST
+    assert envelope.request_principal is not None
+    principal = decode_versioned(DefaultPrincipalData, envelope.request_principal)
+    assert (principal.type, principal.name, principal.token_authenticated) == ("User", "alice:bob", True)
+    assert envelope.client_host_address == b"\0" * 15 + b"\1"
+
+
+@pytest.mark.parametrize(("host", "length"), [("10.0.0.1", 4), ("fe80::1%eth0", 16)])
+def test_addresses_of_both_kinds_are_sent_as_bytes(host: str, length: int) -> None:
+    assert len(forwarded(answered(), host=host)[1].client_host_address) == length
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (BrokerUnavailable("no active controller"), ErrorCode.REQUEST_TIMED_OUT),
+        (UnsupportedRequest("it knows no Envelope"), ErrorCode.UNKNOWN_SERVER_ERROR),
+        (EnvelopeResponse(error_code=ErrorCode.UNSUPPORTED_VERSION), ErrorCode.UNSUPPORTED_VERSION),
+        (EnvelopeResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED), ErrorCode.UNKNOWN_SERVER_ERROR),
+    ],
+)
+def test_clients_get_the_error_that_genuine_brokers_answer(answer: Any, code: ErrorCode) -> None:
+    with pytest.raises(ApiError) as refused:
+        forwarded(answer)
+    assert refused.value.code is code
