@@ -454,7 +454,7 @@ class Broker:
         """How this broker connects to that listener of other nodes."""
         connect = self._platform.connect
         if protocol in TLS_PROTOCOLS:
-            connect = listeners.certificates(self.config, listener).connect
+            connect = listeners.connector(self.config, listener)
         if protocol in SASL_PROTOCOLS:
             from ottla.config.logins import login
             from ottla.server.broker_logins import BrokerLogins  # only a broker that logs in pays for its code

@@ -117,7 +117,7 @@ def quiet(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_nothing_acknowledged_is_lost_in_power_cuts(tmp_path: Path) -> None:
-    asyncio.run(run(tmp_path, seed=2, cuts=6))
+    asyncio.run(run(tmp_path, seed=2, cuts=4))
 
 
 @pytest.mark.soak

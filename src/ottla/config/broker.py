@@ -184,6 +184,7 @@ class BrokerConfig:
     ssl_truststore_certificates: str | None
     sasl_enabled_mechanisms: tuple[str, ...]
     sasl_mechanism_inter_broker_protocol: str
+    sasl_mechanism_controller_protocol: str
     sasl_server_max_receive_size: int
     connections_max_reauth_ms: int
     connection_failed_authentication_delay_ms: int

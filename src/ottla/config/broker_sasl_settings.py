@@ -28,6 +28,12 @@ SASL: Final = (
         "SASL mechanism by which this broker logs in to others.",
     ),
     _sasl(
+        "sasl.mechanism.controller.protocol",
+        Kind.STRING,
+        "GSSAPI",
+        "SASL mechanism by which this node logs in to controllers of its quorum.",
+    ),
+    _sasl(
         "sasl.server.max.receive.size",
         Kind.INT,
         "524288",

@@ -118,7 +118,7 @@ def given_settings(properties_file: Path | None, overrides: Mapping[str, str]) -
 
 def _security_warnings(config: BrokerConfig) -> list[str]:
     """Settings of TLS and SASL that no listener uses: their owner may take its listeners for protected."""
-    protocols = config.security_protocols
+    protocols = {**config.security_protocols, **(config.controller_security_protocols if config.quorum else {})}
     encrypted = {prefix_of(name) for name, protocol in protocols.items() if protocol in TLS_PROTOCOLS}
     authenticating = {prefix_of(name) for name, protocol in protocols.items() if protocol in SASL_PROTOCOLS}
     warnings = []

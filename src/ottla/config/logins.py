@@ -1,9 +1,17 @@
-"""How a broker logs in to the listener between brokers: by password, key table, or token. PURE."""
+"""How a node logs in to the listeners between brokers and of controllers: by password, key table, or token. PURE."""
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.config.kerberos import SERVICE_NAME, KerberosKey, kerberos_key, service_name
-from ottla.config.sasl import MECHANISMS, checked_url, jaas_name, login_module_of, sasl_value
+from ottla.config.sasl import (
+    MECHANISMS,
+    TO_BROKERS,
+    TO_CONTROLLERS,
+    checked_url,
+    jaas_name,
+    login_module_of,
+    sasl_value,
+)
 from ottla.errors import InvalidConfig
 
 if TYPE_CHECKING:
@@ -54,12 +62,11 @@ Login = PasswordLogin | KerberosLoginSettings | TokenLoginSettings
 
 
 def login(config: "BrokerConfig", listener: str) -> Login:
-    """How this broker logs in to that listener of other brokers. Raises `InvalidConfig`."""
-    mechanism = str(config.value("sasl.mechanism.inter.broker.protocol")).upper()
+    """How this node logs in to that listener of other brokers, or of controllers. Raises `InvalidConfig`."""
+    name = TO_CONTROLLERS if listener in config.controller_security_protocols else TO_BROKERS
+    mechanism = str(config.value(name)).upper()
     if mechanism not in MECHANISMS:
-        raise InvalidConfig(
-            f"sasl.mechanism.inter.broker.protocol: {mechanism} is not supported; {', '.join(MECHANISMS)} are"
-        )
+        raise InvalidConfig(f"{name}: {mechanism} is not supported; {', '.join(MECHANISMS)} are")
     setting = jaas_name(listener, mechanism)
     module = login_module_of(config, listener, mechanism)
     if module is None:

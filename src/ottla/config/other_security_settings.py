@@ -36,7 +36,6 @@ _SECURITY_SASL: Final = (
     other("sasl.login.refresh.window.jitter", Kind.DOUBLE, "0.05", "Random part of that share."),
     other("sasl.login.retry.backoff.ms", Kind.LONG, "100", "Pause before the identity provider is asked again."),
     other("sasl.login.retry.backoff.max.ms", Kind.LONG, "10000", "Longest such pause."),
-    other("sasl.mechanism.controller.protocol", Kind.STRING, "GSSAPI", "SASL mechanism towards controllers."),
     other(
         "sasl.oauthbearer.assertion.algorithm",
         Kind.STRING,

@@ -25,6 +25,10 @@ MECHANISMS: Final = {
 }
 """Mechanisms that are served, each with its login module in Kafka."""
 JAAS: Final = "sasl.jaas.config"
+TO_BROKERS: Final = "sasl.mechanism.inter.broker.protocol"
+TO_CONTROLLERS: Final = "sasl.mechanism.controller.protocol"
+LOGIN_MECHANISMS: Final = (TO_BROKERS, TO_CONTROLLERS)
+"""The settings that say how this node logs in to others."""
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 REAUTHENTICATION: Final = "connections.max.reauth.ms"
 SASL_SETTINGS: Final = {setting.name: setting for setting in SASL}
@@ -185,7 +189,7 @@ def is_served(name: str, text: str) -> bool:
     """Whether a setting that asks for SASL gets it; its name without the prefix of a listener."""
     if name == "sasl.enabled.mechanisms":
         return all(word.strip().upper() in MECHANISMS for word in text.split(","))
-    if name == "sasl.mechanism.inter.broker.protocol":
+    if name in LOGIN_MECHANISMS:
         return text.strip().upper() in MECHANISMS
     if name in SASL_SETTINGS:
         return True

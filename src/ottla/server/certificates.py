@@ -1,4 +1,5 @@
-"""The TLS contexts of a broker's listeners: made at the start, and anew when their settings or files have changed."""
+"""The TLS contexts of a node's listeners, and of those of others that it connects to: made at the start, and anew when
+their settings or files have changed."""
 
 import asyncio
 import logging
@@ -6,9 +7,10 @@ import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.client.sockets import Stream, connect_with_tls
+from ottla.client.sockets import Connect, Stream, connect_with_tls
 from ottla.config.tls import TlsSettings, tls_settings
 from ottla.errors import InvalidConfig
 from ottla.security.contexts import Made, client_context, server_context
@@ -32,8 +34,10 @@ HANDSHAKE_THREADS: Final = 2
 class _Known(NamedTuple):
     settings: TlsSettings
     fingerprint: Fingerprint
-    server: Made
+    server: Made | None
+    """For connections that are accepted; None for a listener that only others have."""
     client: Made | None
+    """For connections to the same listener of others."""
     name: Callable[[bytes], str]
 
 
@@ -48,27 +52,36 @@ class Certificates:
         self._refused: dict[str, tuple[TlsSettings, Fingerprint]] = {}
         self._warned: dict[str, tuple[datetime, int]] = {}
         self._config: BrokerConfig | None = None
-        self._between_brokers = ""
+        self._connects: set[str] = set()
+        """Listeners of others that this node connects to."""
         self._task: asyncio.Task[None] | None = None
 
     # -- use ---------------------------------------------------------------------------------------------------------
 
     def add(self, config: "BrokerConfig", listener: str) -> None:
-        """Make the contexts of a listener, unless they are there; in any thread. Raises `InvalidConfig`."""
-        if listener not in self._known:
-            self._known[listener] = self._make(config, listener)
-        if listener == config.inter_broker_listener:
-            self._between_brokers = listener
+        """Make the context of a listener of this node, unless it is there; in any thread. Raises `InvalidConfig`."""
+        known = self._known.get(listener)
+        if known is None or known.server is None:
+            self._known[listener] = self._make(config, listener, serves=True)
+
+    def connector(self, config: "BrokerConfig", listener: str) -> Connect:
+        """How this node connects to that listener of others. Raises `InvalidConfig`."""
+        self._connects.add(listener)
+        known = self._known.get(listener)
+        if known is None or known.client is None:
+            self._known[listener] = self._make(config, listener, serves=known is not None and known.server is not None)
+        return partial(self._connect, listener)
 
     def transport(self, listener: str, sock: socket.socket) -> TlsTransport:
         """Encrypt a connection that was accepted, with the certificates of now. Raises OSError if the client left."""
         known = self._known[listener]
+        assert known.server is not None, "not a listener of this node"
         return TlsTransport(sock, known.server.context, self._loop, self._threads, known.name)
 
-    async def connect(self, host: str, port: int) -> Stream:
-        """Connect to another broker, over its listener between brokers. Raises OSError."""
-        client = self._known[self._between_brokers].client
-        assert client is not None
+    async def _connect(self, listener: str, host: str, port: int) -> Stream:
+        """Connect to that listener of another node, with the certificates of now. Raises OSError."""
+        client = self._known[listener].client
+        assert client is not None, "`connector` has made it"
         return await connect_with_tls(client.context, host, port)
 
     def follow(self, config: "BrokerConfig") -> None:
@@ -99,12 +112,12 @@ class Certificates:
         """Raise `InvalidConfig` if contexts cannot be made of settings that have changed."""
         for name, known in list(self._known.items()):
             if tls_settings(config, name) != known.settings:
-                await self._loop.run_in_executor(None, self._make, config, name)
+                await self._loop.run_in_executor(None, self._again, config, name)
 
     async def refresh(self) -> None:
         """Look at settings and files once. Connections go on with what they have; new ones get what is new."""
         config = self._config
-        names = () if config is None else [each.name for each in config.listeners if each.name in self._known]
+        names = () if config is None else [name for name in self._known if self._is_used(config, name)]
         for name in names:
             assert config is not None
             known = self._known[name]
@@ -114,7 +127,7 @@ class Certificates:
                 if (settings, found) in ((known.settings, known.fingerprint), self._refused.get(name)):
                     continue
                 self._refused[name] = settings, found
-                self._known[name] = await self._loop.run_in_executor(None, self._make, config, name)
+                self._known[name] = await self._loop.run_in_executor(None, self._again, config, name)
             except InvalidConfig as problem:
                 log.error("%s; the listener goes on with the certificates that it has", problem)
                 continue
@@ -124,18 +137,26 @@ class Certificates:
             del self._refused[name]
             log.info("listener %s: certificates were replaced, without closing a connection", name)
 
-    def _make(self, config: "BrokerConfig", listener: str) -> _Known:
+    def _is_used(self, config: "BrokerConfig", listener: str) -> bool:
+        return listener in self._connects or any(each.name == listener for each in config.listeners)
+
+    def _again(self, config: "BrokerConfig", listener: str) -> _Known:
+        return self._make(config, listener, serves=self._known[listener].server is not None)
+
+    def _make(self, config: "BrokerConfig", listener: str, *, serves: bool) -> _Known:
         settings = tls_settings(config, listener)
         # before the content: a change in between is seen the next time
         found = fingerprint(settings.key_store, settings.trust_store)
-        client = client_context(settings) if listener == config.inter_broker_listener else None
+        client = client_context(settings) if listener in self._connects else None
         name = principal_rules(settings.principal_rules)
-        return _Known(settings, found, server_context(settings), client, name)
+        return _Known(settings, found, server_context(settings) if serves else None, client, name)
 
     def _warn_of_expiry(self, listener: str) -> None:
-        expires = self._known[listener].server.expires
-        if expires is None:
+        known = self._known[listener]
+        made = known.server or known.client
+        if made is None or made.expires is None:
             return
+        expires = made.expires
         left = expires - self._now()
         stage = next((days for days in reversed(WARNING_DAYS) if left <= timedelta(days=days)), None)
         if stage is None or self._warned.get(listener) == (expires, stage):

@@ -22,6 +22,7 @@ from ottla.server.transport import PlainTransport, Transport
 from ottla.tasks import supervised
 
 if TYPE_CHECKING:
+    from ottla.client.sockets import Connect
     from ottla.config.broker import BrokerConfig
     from ottla.config.broker import Listener as Address
     from ottla.metadata.delegation_tokens import DelegationTokens
@@ -281,12 +282,20 @@ class Listeners:
         return lambda: Authentication(mechanisms, self._loop.time)
 
     def certificates(self, config: "BrokerConfig", listener: str) -> "Certificates":
-        """The contexts of all listeners with TLS, with those of this one. Raises `InvalidConfig`, as `add`."""
+        """The contexts of all listeners with TLS, with that of this one. Raises `InvalidConfig`, as `add`."""
+        certificates = self._some_certificates()
+        certificates.add(config, listener)
+        return certificates
+
+    def connector(self, config: "BrokerConfig", listener: str) -> "Connect":
+        """How this node connects to that listener of others, with TLS. Raises `InvalidConfig`."""
+        return self._some_certificates().connector(config, listener)
+
+    def _some_certificates(self) -> "Certificates":
         if self._certificates is None:
             from ottla.server.certificates import Certificates  # only a broker with TLS pays for its code
 
             self._certificates = Certificates(self._loop)
-        self._certificates.add(config, listener)
         return self._certificates
 
 

@@ -79,6 +79,25 @@ def test_the_login_of_a_broker() -> None:
         login(load(None, LISTENERS)[0], "INSIDE")
 
 
+def test_the_login_at_controllers_has_a_mechanism_of_its_own() -> None:
+    given = {
+        "process.roles": "broker",
+        "node.id": "4",
+        "listeners": "PLAINTEXT://localhost:1",
+        "controller.quorum.voters": "1@localhost:2",
+        "controller.listener.names": "CONTROL",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROL:SASL_SSL",
+        "sasl.mechanism.controller.protocol": "SCRAM-SHA-256",
+        "listener.name.control.scram-sha-256.sasl.jaas.config": f"{SCRAM} username=node password=hunter2;",
+        "ssl.truststore.location": "/etc/ca.pem",
+    }
+    config, warnings = load(None, given)
+    assert login(config, "CONTROL") == ("SCRAM-SHA-256", "node", "hunter2")
+    assert not warnings
+    with pytest.raises(InvalidConfig, match=r"sasl\.mechanism\.controller\.protocol"):
+        login(load(None, given | {"sasl.mechanism.controller.protocol": "NTLM"})[0], "CONTROL")
+
+
 KEY = "com.sun.security.auth.module.Krb5LoginModule required"
 TABLE = 'useKeyTab=true storeKey=true keyTab="/etc/k" principal="kafka/a@B"'
 
