@@ -15,8 +15,8 @@ from confluent_kafka import Consumer, Producer
 from ottla.errors import OttlaError
 from ottla.testing import Broker
 
-BROKERS: Final = 200
-ALLOWED_S: Final = 30.0
+ALLOWED_S: Final = 0.15
+"""For each broker."""
 
 
 def round_trip(bootstrap: str, value: bytes) -> bytes | None:
@@ -132,14 +132,14 @@ def test_the_plugin_offers_a_broker(ottla_broker: Broker) -> None:
     assert round_trip(ottla_broker.bootstrap, b"from the fixture") == b"from the fixture"
 
 
-@pytest.mark.timeout(120)
-def test_two_hundred_brokers_are_quick_and_leak_nothing() -> None:
+@pytest.mark.parametrize("brokers", [60, pytest.param(200, marks=pytest.mark.soak)])
+def test_many_brokers_are_quick_and_leak_nothing(brokers: int) -> None:
     with Broker() as broker:  # what is loaded once is loaded now
         round_trip(broker.bootstrap, b"warm")
     gc.collect()
     threads, descriptors = threading.active_count(), open_descriptors()
     began, began_cpu = time.monotonic(), time.process_time()
-    for number in range(BROKERS):
+    for number in range(brokers):
         with Broker() as broker:
             directory = broker.directory
             producer = Producer({"bootstrap.servers": broker.bootstrap, "acks": "all", "linger.ms": 0})
@@ -149,7 +149,9 @@ def test_two_hundred_brokers_are_quick_and_leak_nothing() -> None:
         assert not directory.exists()
     elapsed, worked = time.monotonic() - began, time.process_time() - began_cpu
     gc.collect()
-    assert threading.active_count() < threads + BROKERS // 10  # the fixture's broker may begin one meanwhile
+    assert threading.active_count() < threads + brokers // 10  # the fixture's broker may begin one meanwhile
     assert open_descriptors() <= descriptors + 2
     # On a machine that is busy with something else, the work done counts and not the time it took.
-    assert min(elapsed, 2 * worked) < ALLOWED_S, f"{BROKERS} brokers took {elapsed:.1f} s, {worked:.1f} s of CPU"
+    assert min(elapsed, 2 * worked) < brokers * ALLOWED_S, (
+        f"{brokers} brokers took {elapsed:.1f} s, {worked:.1f} s of CPU"
+    )

@@ -63,7 +63,16 @@ def is_partial(rows: list[tuple[Any, ...]], before: list[Any], after: list[Any])
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("kind", "stride"), [("parquet", 2), ("delta", 1), ("iceberg", 4), ("database", 4)])
+@pytest.mark.parametrize(
+    ("kind", "stride"),
+    [
+        ("parquet", 2),
+        ("delta", 1),
+        ("iceberg", 9),
+        ("database", 6),
+        *(pytest.param(kind, 1, marks=pytest.mark.soak) for kind in ("iceberg", "database")),
+    ],
+)
 def test_a_driver_killed_at_any_step_loses_and_doubles_nothing(tmp_path: Path, kind: str, stride: int) -> None:
     """`stride` keeps the test short; with 1 it goes through every step."""
     options = {} if kind == "database" else {"partition_by": "carrier"}
@@ -91,7 +100,7 @@ def test_a_driver_killed_at_any_step_loses_and_doubles_nothing(tmp_path: Path, k
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("kind", "stride"), [("delta", 3), ("iceberg", 11), ("database", 7)])
+@pytest.mark.parametrize(("kind", "stride"), [("delta", 3), ("iceberg", 11), ("database", 13)])
 def test_late_rows_are_merged_once_wherever_a_driver_is_killed(tmp_path: Path, kind: str, stride: int) -> None:
     """`stride` keeps the test short; with 1 it goes through every step."""
     first, late, later = [[(1, "UA")], [(2, "AA")]], [[(10, "UA")], [(30, "DL")]], [[(100, "AA")], [(300, "DL")]]
