@@ -21,7 +21,12 @@ from ottla.metadata.quorum.node import NotQuorumLeader, QuorumNode
 from ottla.metadata.quorum_replay import QuorumReplay
 from ottla.metadata.store.base import TransactionTooLarge
 from ottla.metadata.store.layout import PRODUCER_ID_BLOCK_SIZE, ProducerIdBlock
-from ottla.protocol.metadata_records import BeginTransactionRecord, EndTransactionRecord, ProducerIdsRecord
+from ottla.protocol.metadata_records import (
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    ProducerIdsRecord,
+    read_frame,
+)
 from ottla.protocol.schema import Message
 from ottla.slices import Slices
 
@@ -30,6 +35,8 @@ BATCH_BYTES: Final = 4 << 20
 BATCH_RECORDS: Final = 10_000
 NO_LEVELS: Final[Mapping[str, int]] = MappingProxyType({})
 NO_TERM: Final = -1
+_BEGIN: Final = 23
+"""The type of the record that begins a transaction."""
 
 
 class QuorumKeeper:
@@ -110,8 +117,11 @@ class QuorumKeeper:
                     f"{len(records)} records are too many for one batch, and metadata.version {version} has no "
                     "transactions: ask for less at once, or raise it"
                 )
-            batches[0].insert(0, framed(BeginTransactionRecord(), version))
-            batches[-1].append(framed(EndTransactionRecord(), version))
+            if not any(
+                read_frame(record).type == _BEGIN for record in records[:2]
+            ):  # those of a new term bring it along
+                batches[0].insert(0, framed(BeginTransactionRecord(), version))
+                batches[-1].append(framed(EndTransactionRecord(), version))
         appended = []
         for batch in batches:
             self.appends += 1

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.errors import InvalidConfig
 from ottla.log.directories import LogDirectories
 from ottla.log.directory import LogDirectory
+from ottla.metadata.lone_broker import lone_metadata
 from ottla.metadata.policies import Policies
 from ottla.metadata.quorum import snapshots
 from ottla.metadata.quorum.node import QuorumNode
@@ -21,6 +22,7 @@ from ottla.server.quorum_nodes import raft_node
 if TYPE_CHECKING:
     from ottla.client.sockets import Connect
     from ottla.clock import Clock
+    from ottla.cluster.image import MetadataImage
     from ottla.config.broker import BrokerConfig
     from ottla.server.audit.audit_log import AuditLog
     from ottla.server.listeners import Listeners
@@ -62,7 +64,8 @@ async def start_controller(
     """Start the controller of this process, at `listeners`, which are not open yet; `stack` stops it. `directories` are
     the broker's, `connect` reaches other controllers.
 
-    Raises `InvalidConfig` for a directory that was not formatted, or is another node's; as `open_controller` does.
+    Raises `InvalidConfig` for a directory that was not formatted, or is another node's; as `lone_metadata` and
+    `open_controller` do.
     """
     stack.push_async_callback(listeners.close_certificates)
     stack.callback(listeners.close)
@@ -72,6 +75,13 @@ async def start_controller(
     if directories.fs.exists(bootstrap_file):
         records = snapshots.read_records(directories.fs, bootstrap_file)
         bootstrap = await asyncio.get_running_loop().run_in_executor(None, list, records)
+    alone = await lone_metadata(
+        Path(directory.path),
+        uuid_from_text(directory.directory_id),
+        config,
+        directories.fs,
+        now_ms=clock.now_ms(),
+    )
 
     def open_node(endpoints: Mapping[str, tuple[str, int]]) -> QuorumNode:
         return raft_node(
@@ -85,7 +95,7 @@ async def start_controller(
             failed=failed,
         )
 
-    return await open_controller(
+    server = await open_controller(
         config.for_controllers(),
         clock,
         listeners,
@@ -93,11 +103,27 @@ async def start_controller(
         stack,
         cluster_id=cluster_id,
         open_node=open_node,
-        bootstrap=bootstrap,
+        bootstrap=bootstrap if alone is None else alone.records,
         policies=policies,
         failed=failed,
         audit=audit,
     )
+    if alone is not None:
+        _when_committed(server, lambda: alone.moved(directories.fs))
+    return server
+
+
+def _when_committed(server: ControllerServer, moved: Callable[[], None]) -> None:
+    """Call `moved` once the log has the first records of the cluster."""
+
+    def see(_: object, image: "MetadataImage") -> None:
+        if image.features:
+            end()
+            moved()
+
+    end = server.replay.subscribe(see)
+    if server.replay.image.features:
+        see(None, server.replay.image)
 
 
 def shares(controller: ControllerServer) -> Callable[..., QuorumNode]:

@@ -131,12 +131,17 @@ def write(fs: FileSystem, plan: Plan, *, now_ms: int) -> None:
         bootstrap.add_all(plan.bootstrap)
         bootstrap.finish()
         if directory.kind in (Kind.METADATA, Kind.VOTER) and plan.voters is not None:
-            log = f"{directory.path}/{METADATA_LOG}"
-            fs.make_directory(log)
-            first = [kraft_version_record(1), voters_record(plan.voters)]
-            SnapshotWriter(fs, log, EMPTY_LOG, last_append_time_ms=now_ms, of_voters=first, now_ms=now_ms).finish()
+            write_voters(fs, directory.path, plan.voters, now_ms=now_ms)
         lines = {"version": "1", "cluster.id": plan.cluster_id, "node.id": str(plan.node_id)}
         meta_properties.write(fs, directory.path, lines | {"directory.id": directory.directory_id})
+
+
+def write_voters(fs: FileSystem, path: str, voters: VoterSet, *, now_ms: int) -> None:
+    """Begin the metadata log in a directory with the first voters of a quorum that can change. Raises OSError."""
+    log = f"{path}/{METADATA_LOG}"
+    fs.make_directory(log)
+    first = [kraft_version_record(1), voters_record(voters)]
+    SnapshotWriter(fs, log, EMPTY_LOG, last_append_time_ms=now_ms, of_voters=first, now_ms=now_ms).finish()
 
 
 def paths_of(config: BrokerConfig) -> list[str]:
@@ -237,11 +242,17 @@ def _first_voters(config: BrokerConfig, wishes: Wishes) -> VoterSet | None:
         raise InvalidConfig(
             "--standalone is for controllers, and process.roles of this node does not contain controller"
         )
+    return only_voter(config, meta_properties.directory_uuid(meta_properties.random_id()))
+
+
+def only_voter(config: BrokerConfig, directory_id: UUID) -> VoterSet:
+    """The node itself, at the controllers' listener. Raises InvalidConfig."""
     advertised = config.advertised_controller_listeners or config.controller_listeners
     if not advertised:
         raise InvalidConfig(f"listeners has none of {', '.join(config.controller_listener_names)}")
+    listener = config.controller_listener_names[0].upper()
     address = Endpoint(listener, advertised[0].host or "localhost", advertised[0].port)
-    return VoterSet([_voter(config.node_id, meta_properties.directory_uuid(meta_properties.random_id()), address)])
+    return VoterSet([_voter(config.node_id, directory_id, address)])
 
 
 def _unformatted(fs: FileSystem, config: BrokerConfig, wishes: Wishes, voters: VoterSet | None) -> list[Directory]:
