@@ -50,7 +50,7 @@ class Quorum:
             Voter(ReplicaKey(node_id), (Endpoint("CONTROLLER", "127.0.0.1", port),))
             for node_id, port in self.ports.items()
         )
-        return QuorumConfig(static_voters=voters, election_timeout_ms=300, fetch_timeout_ms=600)
+        return QuorumConfig(static_voters=voters, election_timeout_ms=1000, fetch_timeout_ms=4000)
 
     async def start(self, node_id: int, *, votes: bool = True, cluster_id: str = CLUSTER_ID) -> QuorumServer:
         server = QuorumServer(

@@ -18,6 +18,8 @@ from ottla.records.batch import iter_batches
 from ottla.records.record import decode_records
 
 OTTLA, OBSERVER = 3, 9
+FETCH_TIMEOUT_MS = 8_000
+"""While one virtual machine starts, another one may stand still for seconds: no reason for another leader."""
 NO_OP = encode_record(NoOpRecord(), 0)
 
 
@@ -28,7 +30,15 @@ class Mixed:
         self.directory = directory
         self.addresses = addresses(1, 2, OTTLA)
         self.genuine = {
-            number: GenuineController(self.addresses[number], self.addresses, directory / str(number))
+            number: GenuineController(
+                self.addresses[number],
+                self.addresses,
+                directory / str(number),
+                properties={
+                    "controller.quorum.fetch.timeout.ms": str(FETCH_TIMEOUT_MS),
+                    "controller.quorum.request.timeout.ms": str(FETCH_TIMEOUT_MS),
+                },
+            )
             for number in (1, 2)
         }
 
@@ -42,7 +52,7 @@ class Mixed:
         return QuorumServer(
             node_id,
             self.directory / str(node_id),
-            QuorumConfig(static_voters=voters),
+            QuorumConfig(static_voters=voters, fetch_timeout_ms=FETCH_TIMEOUT_MS, request_timeout_ms=FETCH_TIMEOUT_MS),
             cluster_id=CLUSTER_ID,
             port=self.addresses[OTTLA].port if votes else 1,
             votes=votes,
