@@ -77,8 +77,7 @@ def _hurry(state: QuorumState, follower: Follower) -> None:
     is_allowed = state.hurried_at is None or state.now_ms - state.hurried_at >= 2 * state.config.fetch_timeout_ms
     if is_allowed and state.links.failures(follower.leader) >= LOST_AFTER:
         state.hurried_at = state.now_ms
-        spread_ms = max(state.config.election_timeout_ms * 3 // 10, 1)
-        follower.deadline = min(follower.deadline, state.now_ms + state.random_below(spread_ms))
+        follower.deadline = min(follower.deadline, state.short_timeout())
 
 
 def _report_to_leader(state: QuorumState, follower: Follower) -> bool:

@@ -116,6 +116,9 @@ class QuorumMachine:
             state.become_unattached(state.end.epoch)
         else:
             self._resume(saved)
+        if state.is_voter and isinstance(state.part, Unattached):
+            # Pre-votes disturb nobody: if there is a leader, the others name it in their refusals.
+            state.part.deadline = state.short_timeout()
         if state.is_voter and len(state.history.voters) == 1 and not isinstance(state.part, Candidate):
             state.become_prospective()
         return self._finish()
@@ -123,7 +126,8 @@ class QuorumMachine:
     def _resume(self, saved: ElectionState) -> None:
         state = self._state
         if saved.leader_id == state.own_id:
-            state.become_resigned([])
+            others = [voter.key for voter in state.history.voters if not voter.is_replica(state.own.key)]
+            state.become_resigned(others)
         elif saved.voted == state.own.key and state.is_voter and saved.leader_id is None:
             state.enter(
                 Candidate(Tally(state.history.voters, state.own_id), state.election_timeout()), saved.epoch, None

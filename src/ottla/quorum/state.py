@@ -146,6 +146,10 @@ class QuorumState:
         base = self.config.election_timeout_ms
         return self.now_ms + base + (self.random_below(base) if base else 0)
 
+    def short_timeout(self) -> int:
+        """A time from now on for a voter that need not wait for others, but should not begin together with them."""
+        return self.now_ms + self.random_below(max(self.config.election_timeout_ms * 3 // 10, 1))
+
     # -- transitions ---------------------------------------------------------------------------------------------------
 
     def become_unattached(self, epoch: int, leader_id: int | None = None) -> None:

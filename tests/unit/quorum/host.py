@@ -1,6 +1,6 @@
 """A host for one machine: it carries effects out at once, and keeps what was sent and answered."""
 
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from tests.simulation.quorum.disk import Disk, snapshot_of
@@ -31,6 +31,7 @@ from ottla.quorum.requests import TOPIC, TOPIC_ID
 from ottla.quorum.voter_history import kraft_version_record, voters_record
 from ottla.records.record import Record, encode_batch
 
+SHORT_MS: Final = 300
 R = TypeVar("R", bound=Message)
 
 
@@ -49,7 +50,8 @@ def records(base: int, epoch: int, count: int = 1) -> bytes:
 
 
 class Host:
-    """Node `node_id` of a quorum of `voters`, dynamic unless `static`; all randomness is 0."""
+    """Node `node_id` of a quorum of `voters`, dynamic unless `static`. Randomness is 0, except that a voter waits
+    299 ms before its first election."""
 
     def __init__(
         self,
@@ -74,7 +76,7 @@ class Host:
             self.disk.snapshots[EMPTY_LOG] = contents
         self.disk.recover()
         own = OwnReplica(key(node_id), "cluster", voter(node_id).endpoints)
-        self.machine = QuorumMachine(own, config, self.disk, lambda n: 0)
+        self.machine = QuorumMachine(own, config, self.disk, lambda n: n - 1 if n == SHORT_MS else 0)
         self.sent: list[Send] = []
         self.replies: dict[Any, Message] = {}
         self.warnings: list[str] = []
