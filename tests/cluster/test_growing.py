@@ -77,8 +77,6 @@ def test_topics_settings_and_offsets_are_there_before_and_after(tmp_path: Path) 
         assert _seen(voting, 1) == [b"voting"], "the group goes on where it was"
     kept = {path.name for path in voting.log_dir.iterdir() if path.name.startswith(FILE_NAME)}
     assert (MOVED in kept, FILE_NAME in kept, MOVING in kept) == (True, False, False)
-    with voting:
-        _has_all(voting)
     again = OttlaProcess(tmp_path, properties={"node.id": "4"})
     with again:
         _has_all(again)
