@@ -122,8 +122,18 @@ def test_brokers_are_one_unit(unit: Unit) -> None:
         assert process.wait(60) == 0
         assert all(map(has_ended, children))
 
-    with unit.running() as process:  # on the same data; killed, it leaves nothing behind
-        send(unit, "third")
+
+@pytest.mark.soak
+def test_a_unit_goes_on_with_its_data_and_leaves_nothing_behind(unit: Unit) -> None:
+    with unit.running() as process:
+        admin = AdminClient({"bootstrap.servers": unit.bootstrap, "log_level": 0})
+        admin.create_topics([NewTopic("t", PARTITIONS, 1)])["t"].result(30)
+        send(unit, "first")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    with unit.running() as process:
+        send(unit, "second")
+        assert len(received(unit, 2 * PARTITIONS)) == 2 * PARTITIONS
         children = psutil.Process(process.pid).children()
         os.kill(process.pid, signal.SIGKILL)
         process.wait()

@@ -35,6 +35,16 @@ def test_the_console_and_its_port() -> None:
         parse_arguments(["--console-port", "-1"])
 
 
+def test_cores_are_counted_or_all_that_there_are() -> None:
+    assert parse_arguments(["--cores", "8"]).cores == 8
+    assert parse_arguments(["--cores=auto"]).cores >= 1
+    for text in ("0", "257", "many", "-1"):
+        with pytest.raises(UsageProblem, match="--cores is auto, or 1 to 256"):
+            parse_arguments(["--cores", text])
+    with pytest.raises(UsageProblem, match="--console is for one broker"):
+        parse_arguments(["--cores", "2", "--console"])
+
+
 def test_after_two_dashes_everything_is_a_file() -> None:
     assert parse_arguments(["--", "--odd.properties"]).properties_file == Path("--odd.properties")
 

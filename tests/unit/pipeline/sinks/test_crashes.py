@@ -62,7 +62,7 @@ def is_partial(rows: list[tuple[Any, ...]], before: list[Any], after: list[Any])
     return len(set(rows)) == len(rows) and set(before) <= set(rows) <= {*before, *after}
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("kind", "stride"),
     [
@@ -99,7 +99,7 @@ def test_a_driver_killed_at_any_step_loses_and_doubles_nothing(tmp_path: Path, k
     assert {len(FIRST), len(FIRST + SECOND)} <= after_kill, "kills before and after the commit"
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("kind", "stride"), [("delta", 3), ("iceberg", 11), ("database", 13)])
 def test_late_rows_are_merged_once_wherever_a_driver_is_killed(tmp_path: Path, kind: str, stride: int) -> None:
     """`stride` keeps the test short; with 1 it goes through every step."""
