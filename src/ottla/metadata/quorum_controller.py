@@ -270,11 +270,12 @@ class QuorumController:
         async with self.decisions.changing:
             if self._sessions.is_valid(broker_id, self._now()):
                 return  # its heartbeat came while another decision was made
+            # Before the commit: a heartbeat that comes meanwhile must not be told that its broker may lead.
+            self._sessions.fence(broker_id)
             broker = self._replay.state.brokers.get(broker_id)
             if broker is not None and not broker.fenced:
                 log.info("broker %d is fenced: no heartbeat has come for %.1f s", broker_id, self._timeout_s)
                 await self._commit_without(broker, [fencing(broker, fenced=True)])
-            self._sessions.fence(broker_id)
         await self.settle()
 
     async def fence_ended(self, broker_id: BrokerId, epoch: int) -> None:
@@ -291,8 +292,8 @@ class QuorumController:
                 if broker is None or broker.fenced or broker.epoch != epoch:
                     return
                 log.info("broker %d is fenced: its process has ended", broker_id)
-                await self._commit_without(broker, [fencing(broker, fenced=True)])
                 self._sessions.fence(broker_id)
+                await self._commit_without(broker, [fencing(broker, fenced=True)])
                 self._ended.add(broker_id)
         except OttlaError as problem:
             log.info("broker %d, whose process has ended, is not fenced here: %s", broker_id, problem)

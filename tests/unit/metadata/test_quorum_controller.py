@@ -1,6 +1,7 @@
 """The active controller of a quorum, over a log in memory, in simulated time."""
 
 import asyncio
+from collections.abc import Sequence
 from uuid import UUID
 
 import pytest
@@ -214,6 +215,29 @@ class TestBrokers:
             assert again.epoch == alone.controller.image.brokers[ONE].epoch
 
         run(scenario)
+
+    def test_a_heartbeat_during_the_commit_of_a_fence_does_not_say_that_the_broker_may_lead(self) -> None:
+        async def scenario(alone: ControllerAlone) -> None:
+            one, *_ = await three_brokers(alone)
+            await create_topic(alone, "t", [1, 2, 3])
+            at_once = alone.node.append
+
+            def slowly(values: Sequence[bytes], *, epoch: int) -> "asyncio.Future[int]":
+                async def committed() -> int:
+                    await asyncio.sleep(1)
+                    return await at_once(values, epoch=epoch)
+
+                return asyncio.ensure_future(committed())
+
+            alone.node.append = slowly  # type: ignore[method-assign]  # a quorum whose disks are slow
+            one.kill()
+            await alone.until(lambda: alone.controller.decisions.changing.locked())
+            assert (await one.beat()).is_fenced is False
+            await asyncio.sleep(4)
+            assert ONE in alone.controller.image.brokers
+            assert part(alone).leader == TWO
+
+        run(scenario, metadata_max_idle_interval_ms="0")
 
     def test_a_late_heartbeat_keeps_a_broker(self) -> None:
         async def scenario(alone: ControllerAlone) -> None:
