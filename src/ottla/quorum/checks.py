@@ -92,8 +92,12 @@ def own_address(state: QuorumState) -> Destination | None:
 
 
 def adopt(state: QuorumState, hint: LeaderHint) -> bool:
-    """Adopt another replica's epoch and leader; returns whether this replica's role has changed."""
-    if hint.epoch < state.epoch or not is_plausible(state, hint.epoch):
+    """Adopt another replica's epoch and leader; returns whether this replica's role has changed.
+
+    A node that asks may be any number of elections behind, as a new one is; requests of others are judged by
+    `is_plausible` before.
+    """
+    if not state.epoch <= hint.epoch < MAX_EPOCH - 1:
         return False
     if hint.epoch > state.epoch:
         _adopt_epoch(state, hint)

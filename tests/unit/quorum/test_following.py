@@ -331,3 +331,15 @@ def test_wrong_bootstrap_servers_are_named_after_a_while() -> None:
         "no leader of the metadata quorum for 30 s: none of controller.quorum.bootstrap.servers (nowhere:1) knows one; "
         "check the addresses"
     ]
+
+
+def test_a_new_node_joins_a_quorum_of_millions_of_elections() -> None:
+    host = Host(4, (), bootstrap_servers=(("n2", 9093),))
+    take(host, fetch_answer(2, 3_000_000, high_watermark=1))
+    assert (host.machine.epoch, host.machine.leader_id) == (3_000_000, 2)
+
+
+def test_no_answer_uses_the_epochs_up() -> None:
+    host = Host(4, (), bootstrap_servers=(("n2", 9093),))
+    take(host, fetch_answer(2, 2**31 - 2))
+    assert host.machine.epoch == 0
