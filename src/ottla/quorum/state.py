@@ -40,6 +40,9 @@ from ottla.quorum.voter_history import VoterHistory
 
 Part: TypeAlias = Unattached | Prospective | Candidate | LeaderState | Follower | Resigned
 SUPPORTED_KRAFT_VERSIONS: Final = (0, 1)
+WARN_EVERY_MS: Final = 30_000
+MOST_WARNINGS: Final = 32
+"""In that time; others may choose what a warning says."""
 _ROLES: Final = {
     Unattached: Role.UNATTACHED,
     Prospective: Role.PROSPECTIVE,
@@ -83,6 +86,8 @@ class QuorumState:
         self.installing: OffsetAndEpoch | None = None
         """The snapshot of the last `InstallSnapshot`, until the log shows what became of it."""
         self.on_leadership_lost: Callable[[LeaderState], None] = lambda leader: None
+        self._warned: dict[str, int] = {}
+        """The warnings of late, and when they were given."""
         self._saved: ElectionState | None = None
         self._last_voters = (self.history.voters, 0)
 
@@ -117,7 +122,12 @@ class QuorumState:
         self.out.append(effect)
 
     def warn(self, text: str) -> None:
-        self.out.append(Warn(text))
+        """Warn, once in a while of each thing: its cause may be a request that comes fifty times a second."""
+        recent = {said: at for said, at in self._warned.items() if self.now_ms - at < WARN_EVERY_MS}
+        if text not in recent and len(recent) < MOST_WARNINGS:
+            recent[text] = self.now_ms
+            self.out.append(Warn(text))
+        self._warned = recent
 
     def wake(self, at_ms: int | None) -> None:
         """Have the machine look again at `at_ms`, or earlier."""

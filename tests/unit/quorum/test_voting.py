@@ -167,3 +167,13 @@ def test_late_and_repeated_answers_are_ignored() -> None:
     host.answer(first, vote_answer(1, granted=True))
     host.answer(second, vote_answer(1, granted=True))
     assert host.machine.role is Role.CANDIDATE
+
+
+def test_a_warning_is_given_once_in_a_while() -> None:
+    host = Host(1, (1,))
+    for _ in range(100):
+        host.ask(vote_request(1, 1))
+    assert len(host.warnings) == 1, "of a node with the same id, which asks again and again"
+    host.advance(30_000)
+    host.ask(vote_request(1, 1))
+    assert len(host.warnings) == 2
