@@ -92,7 +92,11 @@ class Supervisor:
         pause_s = FIRST_PAUSE_S
         while self._wants(process):
             began = loop.time()
-            code = await process.run()
+            try:
+                code = await process.run()
+            except OSError as problem:
+                log.error("%s cannot be started: %s", process.name, problem)
+                code = FAILED
             if not self._wants(process):
                 self._failed |= code != 0
                 return
@@ -151,6 +155,9 @@ class _Process:
                 start_new_session=True,  # Ctrl-C on the terminal is handled by the supervisor
                 limit=_LINE_BYTES,
             )
+        except OSError:
+            os.close(ours)
+            raise
         finally:
             os.close(theirs)
         if self.is_stopping:  # since it was asked for
@@ -181,8 +188,9 @@ class _Process:
                 continue
             if not line:
                 return
-            self._out.write(self._labelled(line.decode(errors="replace")))
-            self._out.flush()
+            with suppress(OSError):  # a full disk under the log is no reason to stop serving
+                self._out.write(self._labelled(line.decode(errors="replace")))
+                self._out.flush()
 
     def _labelled(self, line: str) -> str:
         if self._log_format == "json" and line.startswith("{"):
@@ -203,12 +211,33 @@ def serve_cores(
     try:
         given = given_settings(properties_file, overrides)
         unit = plan.plan(given, cores, socket.gethostname())
+        _check_directories(unit)
         _format(unit)
     except (InvalidConfig, OSError) as problem:
         log.error("the brokers cannot start: %s", sentence(problem))
         return FAILED
     supervisor = Supervisor(unit, log_level=log_level, log_format=log_format, flags=flags, out=sys.stderr)
     return asyncio.run(supervisor.run())
+
+
+def _check_directories(unit: plan.Unit) -> None:
+    """Name the directories with data that no process of the unit serves. Raises InvalidConfig, OSError."""
+    own = {path for broker in unit.brokers for path in broker["log.dirs"].split(",")}
+    for above in sorted({os.path.dirname(path) for path in own}):
+        if os.path.exists(os.path.join(above, meta_properties.META_PROPERTIES)):
+            way = "run it without --cores" if unit.is_whole_cluster else f"move it to {above}/core-0"
+            raise InvalidConfig(
+                f"log.dirs: {above} holds the data of a broker that ran alone, and no process of the unit would serve "
+                f"it: {way}, or name another directory"
+            )
+        for found in sorted(Path(above).glob(f"core-*/{meta_properties.META_PROPERTIES}")):
+            if str(found.parent) not in own:
+                log.warning(
+                    "%s has the data of a broker that is not started with --cores %d: its replicas are missing until "
+                    "it is",
+                    found.parent,
+                    len(unit.brokers),
+                )
 
 
 def _format(unit: plan.Unit) -> None:
@@ -222,6 +251,14 @@ def _format(unit: plan.Unit) -> None:
     fs = RealFileSystem()
     if all(each.owner for each in formatting.inspect(fs, config)):
         return
+    for path in (path for broker in unit.brokers for path in broker["log.dirs"].split(",")):
+        cluster_id = meta_properties.read(fs, path).get("cluster.id")
+        if cluster_id:
+            raise InvalidConfig(
+                f"{config.log_dirs[0]} holds no metadata, and {path} belongs to the cluster {cluster_id}, whose topics "
+                "only its controller knows: put the controller's directory back, or move the brokers' directories away "
+                "for a new cluster"
+            )
     is_dynamic = not unit.controller.get("controller.quorum.voters", "").strip()
     wishes = formatting.Wishes(meta_properties.random_id(), standalone=is_dynamic)
     planned = formatting.plan(fs, config, wishes)

@@ -1,0 +1,102 @@
+"""What a unit finds in its directories before it starts, and what does not end it."""
+
+import asyncio
+import errno
+import io
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+from ottla.cli.cores import plan, supervisor
+from ottla.cli.terminal.exits import FAILED
+
+
+def serve(directory: Path, cores: int = 2) -> int:
+    return supervisor.serve_cores(
+        None,
+        {"log.dirs": str(directory), "listeners": "PLAINTEXT://127.0.0.1:9092"},
+        cores,
+        log_level="info",
+        log_format="text",
+        flags=(),
+    )
+
+
+def own(directory: Path, cluster_id: str = "4L6g3nShT-eMCtK--X86sw") -> None:
+    directory.mkdir(parents=True)
+    (directory / "meta.properties").write_text(f"version=1\ncluster.id={cluster_id}\nnode.id=2\n")
+
+
+@pytest.fixture(autouse=True)
+def starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run(_: supervisor.Supervisor) -> int:
+        return 0
+
+    monkeypatch.setattr(supervisor.Supervisor, "run", run)
+
+
+def test_the_data_of_a_broker_that_ran_alone_is_not_left_aside(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    own(tmp_path / "data")
+    assert serve(tmp_path / "data") == FAILED
+    assert f"{tmp_path}/data holds the data of a broker that ran alone" in caplog.text
+    assert not (tmp_path / "data/controller").exists()
+
+
+def test_no_new_cluster_takes_the_place_of_lost_metadata(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    own(tmp_path / "core-1")
+    assert serve(tmp_path) == FAILED
+    assert "belongs to the cluster 4L6g3nShT-eMCtK--X86sw, whose topics only its controller knows" in caplog.text
+    assert not (tmp_path / "controller").exists()
+
+
+def test_a_broker_that_is_not_started_any_longer_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert serve(tmp_path) == 0
+    own(tmp_path / "core-2")
+    with caplog.at_level(logging.WARNING):
+        assert serve(tmp_path) == 0
+    assert f"{tmp_path}/core-2 has the data of a broker that is not started with --cores 2" in caplog.text
+
+
+def test_a_log_on_a_full_disk_does_not_end_the_unit() -> None:
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    async def copied() -> None:
+        process = supervisor._Process("broker 1", {}, "info", "text", (), Full())
+        lines = asyncio.StreamReader()
+        lines.feed_data(b"a line\nanother\n")
+        lines.feed_eof()
+        await process._copy(lines)
+
+    asyncio.run(copied())
+
+
+def test_a_process_that_cannot_be_started_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def kept() -> list[int]:
+        unit = plan.plan({"listeners": "PLAINTEXT://127.0.0.1:9092", "log.dirs": "/nowhere"}, 1, "box")
+        made = supervisor.Supervisor(unit, log_level="info", log_format="text", flags=(), out=io.StringIO())
+        process = made._processes[-1]
+        process.serves.set()
+        tries: list[int] = []
+
+        async def run() -> int:
+            tries.append(1)
+            if len(tries) == 2:
+                process.is_stopping = True
+                return 0
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+        monkeypatch.setattr(process, "run", run)
+        monkeypatch.setattr(supervisor, "FIRST_PAUSE_S", 0.01)
+        await made._keep(process)
+        return tries
+
+    assert asyncio.run(kept()) == [1, 1]
+    assert "broker 2 cannot be started" in caplog.text
