@@ -270,7 +270,7 @@ class QuorumController:
         async with self.decisions.changing:
             if self._sessions.is_valid(broker_id, self._now()):
                 return  # its heartbeat came while another decision was made
-            # Before the commit: a heartbeat that comes meanwhile must not be told that its broker may lead.
+            # Before the commit: the answer to a heartbeat that comes meanwhile must not let its broker lead on.
             self._sessions.fence(broker_id)
             broker = self._replay.state.brokers.get(broker_id)
             if broker is not None and not broker.fenced:

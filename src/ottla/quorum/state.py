@@ -42,7 +42,7 @@ Part: TypeAlias = Unattached | Prospective | Candidate | LeaderState | Follower 
 SUPPORTED_KRAFT_VERSIONS: Final = (0, 1)
 WARN_EVERY_MS: Final = 30_000
 MOST_WARNINGS: Final = 32
-"""In that time; others may choose what a warning says."""
+"""In that time; the text of a warning may be the choice of others."""
 _ROLES: Final = {
     Unattached: Role.UNATTACHED,
     Prospective: Role.PROSPECTIVE,
@@ -123,7 +123,7 @@ class QuorumState:
 
     def warn(self, text: str) -> None:
         """Warn, once in a while of each thing: its cause may be a request that comes fifty times a second."""
-        recent = {said: at for said, at in self._warned.items() if self.now_ms - at < WARN_EVERY_MS}
+        recent = {known: at for known, at in self._warned.items() if self.now_ms - at < WARN_EVERY_MS}
         if text not in recent and len(recent) < MOST_WARNINGS:
             recent[text] = self.now_ms
             self.out.append(Warn(text))

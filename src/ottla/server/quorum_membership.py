@@ -292,7 +292,13 @@ class QuorumMembership(ClusterMember):
             own = image.brokers.get(broker_id) or BrokerImage(broker_id, self._epoch(), None, {})
             sender = Sender(NO_CONTROLLER, 0, self._config.inter_broker_listener)
             changes = own_changes(sender, own, applied or image, image, everything=applied is None)
-            await self._take(changes)
+            try:
+                await self._take(changes)
+            except Exception:  # else this broker would send heartbeats for good, and lead what others lead
+                log.exception("the replicas of this broker could not follow the metadata log; they try again")
+                self._image_changed.set()
+                await asyncio.sleep(LOOK_AGAIN_S)
+                continue
             applied = image
             self._has_followed.set()
 

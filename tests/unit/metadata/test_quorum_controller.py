@@ -229,7 +229,7 @@ class TestBrokers:
 
                 return asyncio.ensure_future(committed())
 
-            alone.node.append = slowly  # type: ignore[method-assign]  # a quorum whose disks are slow
+            alone.node.append = slowly  # type: ignore[method-assign, assignment]  # a quorum whose disks are slow
             one.kill()
             await alone.until(lambda: alone.controller.decisions.changing.locked())
             assert (await one.beat()).is_fenced is False
