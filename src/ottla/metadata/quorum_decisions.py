@@ -25,6 +25,7 @@ from ottla.metadata.policies import Policies
 from ottla.metadata.quorum_keeper import NO_TERM, QuorumKeeper
 from ottla.metadata.quorum_replay import QuorumReplay
 from ottla.metadata.store.base import MetadataStore
+from ottla.protocol.primitives import MAX_STRING
 from ottla.protocol.schema import Message
 from ottla.slices import Slices
 
@@ -141,8 +142,14 @@ class QuorumDecisions(DecidingMetadata):
         if change.resource_type is ResourceType.BROKER:
             planned = plan_configs_of_others(image, change)
             check_min_insync(image, planned)
-            return planned
-        return super()._plan_configs(image, change)
+        else:
+            planned = super()._plan_configs(image, change)
+        for name, text in planned.configs.items():
+            if len(text.encode()) > MAX_STRING:
+                raise InvalidConfig(
+                    f"{name}: the value would have {len(text.encode())} bytes, and a metadata record holds {MAX_STRING}"
+                )
+        return planned
 
     async def update_features(self, updates: Sequence[FeatureUpdate], *, validate_only: bool = False) -> None:
         """See `DecidingMetadata`. A level that needs one `min.insync.replicas` for all brokers brings it along."""

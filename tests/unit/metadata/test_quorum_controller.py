@@ -506,6 +506,26 @@ class TestFeatures:
         run(scenario)
 
 
+def test_a_setting_that_grows_beyond_a_record_is_refused_by_itself() -> None:
+    async def scenario(alone: ControllerAlone) -> None:
+        await three_brokers(alone)
+        await create_topic(alone, "t", [1])
+        await create_topic(alone, "u", [1])
+
+        def appended(topic: str, count: int) -> ConfigChange:
+            throttled = ",".join(f"{count}:{number}" for number in range(count))
+            edit = ConfigEdit("leader.replication.throttled.replicas", ConfigOperation.APPEND, throttled)
+            return ConfigChange(ResourceType.TOPIC, topic, (edit,))
+
+        assert await alone.controller.decisions.alter_configs([appended("t", 3000)]) == [None]
+        refused, taken = await alone.controller.decisions.alter_configs([appended("t", 3001), appended("u", 1)])
+        assert isinstance(refused, InvalidConfig)
+        assert taken is None
+        assert alone.controller.image.config(ResourceType.TOPIC, "u")
+
+    run(scenario)
+
+
 def test_a_commit_that_no_leader_confirms_ends_with_not_controller() -> None:
     async def scenario(alone: ControllerAlone) -> None:
         await three_brokers(alone)
