@@ -7,11 +7,11 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.eventually import eventually
 from tests.support.genuine39 import kafka39_libs
@@ -20,13 +20,14 @@ from tests.support.probe import free_port
 OTTLA = Path(sys.executable).with_name("ottla")
 
 
-def two_free_ports() -> int:
-    """The first of two ports in a row."""
+def free_ports_in_a_row(count: int) -> int:
+    """The first of so many."""
     while True:
         port = free_port()
-        with socket.socket() as after:
+        with ExitStack() as stack:
             try:
-                after.bind(("127.0.0.1", port + 1))
+                for after in range(1, count):
+                    stack.enter_context(socket.socket()).bind(("127.0.0.1", port + after))
             except OSError:
                 continue
             return port
@@ -36,8 +37,7 @@ class Started:
     """The command, and what it has said so far."""
 
     def __init__(self, directory: Path, port: int, *more: str) -> None:
-        arguments = ["--brokers", "2", "--dir", str(directory), "--port", str(port), "--home", str(kafka39_libs())]
-        arguments += ["--zookeeper-port", str(free_port()), *more]
+        arguments = ["--dir", str(directory), "--port", str(port), "--controller-port", str(port + 3), *more]
         self.output = directory.with_suffix(".out")
         with self.output.open("wb") as output:
             self.process = subprocess.Popen([OTTLA, "cluster", "start", *arguments], stderr=output)
@@ -55,7 +55,7 @@ class Started:
 def started(directory: Path, port: int, *more: str) -> Iterator[Started]:
     running = Started(directory, port, *more)
     try:
-        eventually(lambda: "ready: 2 brokers" in running.said() or running.process.poll() is not None, timeout_s=90)
+        eventually(lambda: "ready: " in running.said() or running.process.poll() is not None, timeout_s=90)
         yield running
     finally:
         running.process.send_signal(signal.SIGINT)
@@ -70,41 +70,66 @@ def produce(bootstrap: str, value: str) -> None:
     assert failed == [None]
 
 
+def in_sync(admin: AdminClient, topic: str) -> int:
+    """How many replicas are in sync; 0 where a broker does not know yet."""
+    try:
+        return len(admin.list_topics(topic, 10).topics[topic].partitions[0].isrs)
+    except KafkaException:
+        return 0
+
+
 @pytest.mark.timeout(300)
 def test_a_cluster_by_one_command(tmp_path: Path) -> None:
-    port = two_free_ports()
-    bootstrap = f"127.0.0.1:{port},127.0.0.1:{port + 1}"
-    with started(tmp_path / "c", port, "--override", "min.insync.replicas=1") as running:
-        assert f"ready: 2 brokers at {bootstrap}, ZooKeeper at 127.0.0.1:" in running.said()
+    port = free_ports_in_a_row(6)
+    bootstrap = ",".join(f"127.0.0.1:{each}" for each in range(port, port + 3))
+    with started(tmp_path / "c", port) as running:
+        assert f"ready: 3 brokers at {bootstrap}, controllers 1, 2, 3" in running.said()
         admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
         admin.create_topics([NewTopic("orders", 1)])["orders"].result(60)
-        assert len(admin.list_topics("orders", 60).topics["orders"].partitions[0].isrs) == 2
+        assert len(admin.list_topics("orders", 60).topics["orders"].partitions[0].replicas) == 3
         produce(bootstrap, "one")
         os.kill(running.pid(1), signal.SIGKILL)
-        eventually(lambda: "broker 1 was killed by signal 9; 1 broker left (log: " in running.said())
+        eventually(lambda: "broker 1 was killed by signal 9; 2 brokers left (log: " in running.said())
         produce(bootstrap, "two")
-        brokers = [running.pid(1), running.pid(2)]
+        brokers = [running.pid(broker) for broker in (1, 2, 3)]
     assert running.process.returncode == 130
     for pid in brokers:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
-    with started(tmp_path / "c", port, "--override", "min.insync.replicas=1") as running:
+    with started(tmp_path / "c", port, "--brokers", "2") as running:
+        assert running.process.wait(60) == 1
+        assert "began with 3 controllers: --brokers 3" in running.said()
+    with started(tmp_path / "c", port) as running:
         assert "ready" in running.said()
         admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        eventually(lambda: in_sync(admin, "orders") == 3, timeout_s=60)
         assert list(admin.list_topics(timeout=60).topics) == ["orders"]
-        eventually(lambda: len(admin.list_topics("orders", 60).topics["orders"].partitions[0].isrs) == 2, timeout_s=60)
         produce(bootstrap, "three")
 
 
+@pytest.mark.soak
+def test_a_cluster_with_zookeeper(tmp_path: Path) -> None:
+    port = free_ports_in_a_row(2)
+    bootstrap = f"127.0.0.1:{port},127.0.0.1:{port + 1}"
+    more = ["--brokers", "2", "--home", str(kafka39_libs()), "--zookeeper-port", str(free_port())]
+    with started(tmp_path / "c", port, "--with-zookeeper", *more) as running:
+        assert f"ready: 2 brokers at {bootstrap}, ZooKeeper at 127.0.0.1:" in running.said()
+        produce(bootstrap, "one")
+    with started(tmp_path / "c", port, *more) as running:
+        assert f"ready: 2 brokers at {bootstrap}, ZooKeeper at 127.0.0.1:" in running.said()
+        admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        assert list(admin.list_topics(timeout=60).topics) == ["orders"]
+
+
 def test_says_why_it_cannot_start(tmp_path: Path) -> None:
-    port = two_free_ports()
+    port = free_ports_in_a_row(6)
     with socket.create_server(("127.0.0.1", port + 1)), started(tmp_path / "taken", port) as running:
         assert running.process.wait(60) == 1
         assert f"127.0.0.1:{port + 1} cannot be had for a broker: address already in use" in running.said()
-    with started(tmp_path / "wrong", two_free_ports(), "--override", "num.partitions=many") as running:
+    one = ["--brokers", "1", "--override"]
+    with started(tmp_path / "wrong", free_ports_in_a_row(6), *one, "num.partitions=many") as running:
         assert running.process.wait(60) == 1
-        assert "ended with exit code 1 at its start (log: " in running.said()
-        assert "Invalid value many for configuration num.partitions: Not a number of type INT" in running.said()
-    with started(tmp_path / "usage", two_free_ports(), "--override", "num.partitions") as running:
+        assert "num.partitions" in running.said()
+    with started(tmp_path / "usage", free_ports_in_a_row(6), *one, "num.partitions") as running:
         assert running.process.wait(60) == 2
         assert "'num.partitions' is not KEY=VALUE" in running.said()

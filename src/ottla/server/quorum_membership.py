@@ -58,6 +58,8 @@ log = logging.getLogger(__name__)
 
 HAND_OVER_S: Final = 5.0
 """How long at least a broker that stops waits for the controller to have others lead."""
+HAND_OVER_ALONE_S: Final = 1.0
+"""How long it waits where no other broker is left to lead: the controllers may be gone, too."""
 NO_CONTROLLER: Final = BrokerId(-1)
 PRODUCER_IDS_VERSION: Final = 0
 CONTROLLERS: Final = 2
@@ -178,7 +180,8 @@ class QuorumMembership(ClusterMember):
         if not config.controlled_shutdown_enable or lifecycle.broker_epoch < 0 or self._following is None:
             return
         longest_s = config.controlled_shutdown_max_retries * config.controlled_shutdown_retry_backoff_ms / 1000
-        timeout_s = max(HAND_OVER_S, longest_s)
+        is_alone = self.metadata.image.brokers.keys() <= {config.node_id}
+        timeout_s = HAND_OVER_ALONE_S if is_alone else max(HAND_OVER_S, longest_s)
         lifecycle.wants_shut_down = True
         lifecycle.hurry()
         try:

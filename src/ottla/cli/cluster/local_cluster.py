@@ -1,11 +1,13 @@
-"""ZooKeeper and several brokers on this machine, each a process of its own."""
+"""Several brokers on this machine, each a process of its own, with controllers among them or with ZooKeeper."""
 
 import contextlib
 import socket
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, Self
 
+from ottla.cli.cluster.own_controllers import LISTENER, directory_of, format_new, quorum_settings
 from ottla.cli.terminal.exits import CommandFailed
 from ottla.cli.terminal.output import note
 from ottla.cli.zookeeper.server import ZooKeeperProcess
@@ -18,6 +20,7 @@ STOP_S: Final = 30.0
 POLL_INTERVAL_S: Final = 0.05
 DEFAULTS: Final = {
     "zookeeper.session.timeout.ms": "6000",
+    "broker.session.timeout.ms": "6000",
     "controlled.shutdown.max.retries": "1",
     "controlled.shutdown.retry.backoff.ms": "500",
 }
@@ -28,25 +31,34 @@ stop, the last ones find no broker to hand over to, and need not try for long.""
 class BrokerProcess(ChildProcess):
     """One `ottla serve`, with its data and its log in a directory of its own."""
 
-    def __init__(self, number: int, port: int, directory: Path, settings: Mapping[str, str], log_level: str) -> None:
+    def __init__(
+        self,
+        number: int,
+        port: int,
+        directory: Path,
+        settings: Mapping[str, str],
+        log_level: str,
+        controller_port: int | None = None,
+    ) -> None:
         self.number = number
-        self.port = port
-        own = {
+        self.ports = [port] if controller_port is None else [port, controller_port]
+        listeners = f"PLAINTEXT://{HOST}:{port}"
+        self.settings = {
             **settings,
             "node.id": str(number),
-            "listeners": f"PLAINTEXT://{HOST}:{port}",
+            "listeners": listeners if controller_port is None else f"{listeners},{LISTENER}://{HOST}:{controller_port}",
             "log.dirs": str(directory / "data"),
         }
-        command = ottla_command("serve", "--log-level", log_level, overrides=own)
+        command = ottla_command("serve", "--log-level", log_level, overrides=self.settings)
         super().__init__(f"broker {number}", command, directory / "broker.log")
 
     @property
     def address(self) -> str:
-        return f"{HOST}:{self.port}"
+        return f"{HOST}:{self.ports[0]}"
 
 
 class LocalCluster:
-    """Brokers 1, 2, 3, ... and, unless there is one, ZooKeeper. Inside `with`, all of them run."""
+    """Brokers 1, 2, 3, ...; the first are its controllers, or ZooKeeper coordinates. Inside `with`, all of them run."""
 
     def __init__(
         self,
@@ -55,12 +67,13 @@ class LocalCluster:
         settings: Mapping[str, str],
         *,
         racks: Sequence[str] = (),
-        server: ZooKeeperProcess | None,
-        connect: str,
+        controllers: Mapping[int, int] = MappingProxyType({}),
+        server: ZooKeeperProcess | None = None,
+        connect: str | None = None,
         log_level: str = "info",
     ) -> None:
-        """`racks` are the racks of the first, the second, ... broker; `server` is started and stopped as well,
-        `connect` is `zookeeper.connect`.
+        """`racks` are the racks of the first, the second, ... broker; `controllers` are the ports of those that are
+        controllers, by broker. Without any, `connect` is `zookeeper.connect`; `server` is started and stopped as well.
 
         Topics get three replicas, two of which must have a record before it is acknowledged (fewer brokers, fewer
         replicas),
@@ -77,12 +90,21 @@ class LocalCluster:
             "transaction.state.log.replication.factor": replicas,
             "share.coordinator.state.topic.replication.factor": replicas,
             **settings,
-            "zookeeper.connect": connect,
         }
         self.server = server
+        self._has_controllers = bool(controllers)
+
+        def coordination(number: int) -> Mapping[str, str]:
+            return quorum_settings(number, HOST, controllers) if connect is None else {"zookeeper.connect": connect}
+
         self.brokers = {
             number: BrokerProcess(
-                number, port, directory / f"broker-{number}", common | in_racks.get(number, {}), log_level
+                number,
+                port,
+                directory_of(directory, number, controllers),
+                common | coordination(number) | in_racks.get(number, {}),
+                log_level,
+                controllers.get(number),
             )
             for number, port in numbered
         }
@@ -106,7 +128,10 @@ class LocalCluster:
 
     def _start(self) -> None:
         for broker in self.brokers.values():
-            _check_free(broker.port)
+            for port in broker.ports:
+                _check_free(port)
+        if self._has_controllers:
+            format_new(broker.settings for broker in self.brokers.values())
         if self.server is not None:
             self.server.start()
         for broker in self.brokers.values():

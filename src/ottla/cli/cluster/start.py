@@ -1,6 +1,7 @@
-"""`ottla cluster start`: ZooKeeper and several brokers on this machine, in the foreground."""
+"""`ottla cluster start`: several brokers on this machine, in the foreground."""
 
 import time
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -8,6 +9,7 @@ import click
 
 from ottla.cli.brokers.settings import parse_assignments
 from ottla.cli.cluster.local_cluster import HOST, LocalCluster
+from ottla.cli.cluster.own_controllers import voters_of
 from ottla.cli.serve import LOG_LEVELS
 from ottla.cli.terminal.exits import CommandFailed
 from ottla.cli.terminal.output import note, plural
@@ -15,6 +17,8 @@ from ottla.cli.zookeeper.jars import class_path
 from ottla.cli.zookeeper.server import ZooKeeperProcess, java_program
 
 POLL_INTERVAL_S: Final = 0.2
+ZOOKEEPER: Final = "zookeeper"
+"""Where the ZooKeeper that is started keeps its data."""
 
 
 def _settings(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
@@ -41,7 +45,16 @@ def _settings(context: click.Context, parameter: click.Parameter, given: tuple[s
     show_default=True,
     help="Where everything is kept.",
 )
-@click.option("--zookeeper", metavar="HOST:PORT[/PATH]", help="A ZooKeeper that is there; none is started then.")
+@click.option(
+    "--controller-port",
+    metavar="PORT",
+    type=click.IntRange(1, 65_000),
+    default=9192,
+    show_default=True,
+    help="The first controller's; the others follow.",
+)
+@click.option("--zookeeper", metavar="HOST:PORT[/PATH]", help="Instead of controllers: a ZooKeeper that is there.")
+@click.option("--with-zookeeper", is_flag=True, help="Instead of controllers: a ZooKeeper that is started.")
 @click.option(
     "--zookeeper-port",
     metavar="PORT",
@@ -65,29 +78,44 @@ def start(
     brokers: int,
     port: int,
     directory: Path,
+    controller_port: int,
     zookeeper: str | None,
+    with_zookeeper: bool,
     zookeeper_port: int,
     home: Path | None,
     settings: dict[str, str],
     log_level: str,
 ) -> None:
-    """Run a cluster on this machine until Ctrl-C: ZooKeeper, and brokers 1, 2, 3, ...
+    """Run a cluster on this machine until Ctrl-C: brokers 1, 2, 3, ..., of which the first three are its controllers
+    (of one or two brokers, the first).
 
-    Started again with the same --dir, it goes on with what it held. A broker that ends or is killed is named, and the
-    others go on. Topics have three replicas, two of which have to have a record (fewer brokers, fewer replicas).
+    Started again with the same --dir, it goes on with what it held, with ZooKeeper if it began with it. A broker that
+    ends or is killed is named, and the others go on. Topics have three replicas, two of which have to have a record
+    (fewer brokers, fewer replicas).
     """
     server: ZooKeeperProcess | None = None
-    if zookeeper is None:
+    controllers: dict[int, int] = {}
+    connect = zookeeper
+    if zookeeper is None and (with_zookeeper or (directory / ZOOKEEPER).exists()):
         java_program()  # checked first: the error comes before any download
-        server = ZooKeeperProcess(class_path(home, note), directory / "zookeeper", HOST, zookeeper_port)
-    connect = zookeeper or f"{HOST}:{zookeeper_port}"
+        server = ZooKeeperProcess(class_path(home, note), directory / ZOOKEEPER, HOST, zookeeper_port)
+        connect = server.address
+    elif zookeeper is None:
+        controllers = dict(zip(voters_of(directory, brokers), count(controller_port), strict=False))
     cluster = LocalCluster(
-        range(port, port + brokers), directory, settings, server=server, connect=connect, log_level=log_level
+        range(port, port + brokers),
+        directory,
+        settings,
+        controllers=controllers,
+        server=server,
+        connect=connect,
+        log_level=log_level,
     )
     with cluster:
         for broker in cluster.brokers.values():
             note(f"broker {broker.number} is process {broker.pid}, its log {broker.log}")
-        note(f"ready: {plural(brokers, 'broker')} at {cluster.bootstrap}, ZooKeeper at {connect}")
+        at = f"ZooKeeper at {connect}" if connect else f"controllers {', '.join(map(str, controllers))}"
+        note(f"ready: {plural(brokers, 'broker')} at {cluster.bootstrap}, {at}")
         _watch(cluster)
 
 
