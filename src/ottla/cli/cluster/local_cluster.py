@@ -94,7 +94,7 @@ class LocalCluster:
         self.server = server
         self._has_controllers = bool(controllers)
 
-        def coordination(number: int) -> Mapping[str, str]:
+        def coordination(number: int) -> dict[str, str]:
             return quorum_settings(number, HOST, controllers) if connect is None else {"zookeeper.connect": connect}
 
         self.brokers = {
