@@ -140,8 +140,9 @@ class ClusterMember(ABC):
         """Send a request to the current controller. Raises `BrokerUnavailable` if there is none for so long (None:
         request.timeout.ms). If the controller changes meanwhile, the request goes to the new one."""
 
-    def forwards(self, api_key: ApiKey) -> "Handler | None":
-        """What forwards the requests of an API to the controller; None for those that this broker answers itself."""
+    def forwards(self, api_key: ApiKey, own: Callable[[], "Handler"]) -> "Handler | None":
+        """What forwards the requests of an API to the controller, in place of this broker's `own` handler; None for
+        those that it answers itself."""
         return None
 
     @abstractmethod

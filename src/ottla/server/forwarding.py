@@ -7,22 +7,31 @@ The controller authorizes the client by its principal; what an authorizer of thi
 all. While there is no active controller, a request waits for one.
 """
 
+from collections.abc import Callable
+from functools import partial
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.client.errors import BrokerUnavailable, ClientError
+from ottla.cluster.image import ResourceType
 from ottla.errors import ApiError, ErrorCode
 from ottla.metadata.controller_channel import ControllerChannel
 from ottla.protocol.api import ApiKey
 from ottla.protocol.framing import decode_response, encode_request
 from ottla.protocol.messages.envelope import EnvelopeRequest
+from ottla.protocol.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from ottla.protocol.messages.principal import DefaultPrincipalData
 from ottla.protocol.schema import Message
 from ottla.protocol.versioned import encode_versioned
 from ottla.server.context import RequestContext
+from ottla.server.token_requests import check_channel
 
 if TYPE_CHECKING:
-    from ottla.config.broker import BrokerConfig
+    from ottla.metadata.view import MetadataView
+    from ottla.server.routing import Handler
 
 ENVELOPE_VERSION: Final = 0
 PRINCIPAL_VERSION: Final = 0
@@ -56,19 +65,53 @@ FORWARDED: Final = frozenset(
 """The requests that genuine Kafka's brokers forward."""
 
 
+_OF_TOKENS: Final = frozenset(
+    {ApiKey.CREATE_DELEGATION_TOKEN, ApiKey.RENEW_DELEGATION_TOKEN, ApiKey.EXPIRE_DELEGATION_TOKEN}
+)
+"""The controller does not see over which channel, and by which login, they came."""
+
+
 class Forwarder:
     """Forwards one broker's requests. On the loop's thread."""
 
-    def __init__(self, channel: ControllerChannel, config: "BrokerConfig") -> None:
+    def __init__(self, channel: ControllerChannel, metadata: "MetadataView") -> None:
         self._channel = channel
-        self._timeout_s = config.request_timeout_ms / 1000
+        self._metadata = metadata
+        self._timeout_s = metadata.static_config.request_timeout_ms / 1000
+
+    def handler(self, api_key: ApiKey, own: Callable[[], "Handler"]) -> "Handler | None":
+        """What handles the requests of an API in place of this broker's `own` handler; None for one not forwarded."""
+        if api_key not in FORWARDED:
+            return None
+        if api_key is ApiKey.INCREMENTAL_ALTER_CONFIGS:
+            return partial(self._alter_configs, own())
+        return self.forward
+
+    async def _alter_configs(self, own: "Handler", request: Any, context: RequestContext) -> Message:
+        """The levels of loggers are this broker's own; the rest is forwarded, if there is any."""
+        here = [each for each in request.resources if each.resource_type == ResourceType.BROKER_LOGGER]
+        others = [each for each in request.resources if each.resource_type != ResourceType.BROKER_LOGGER]
+        if not here:
+            return await self.forward(request, context)
+
+        def part(resources: list[Any]) -> IncrementalAlterConfigsRequest:
+            return IncrementalAlterConfigsRequest(resources=resources, validate_only=request.validate_only)
+
+        answers: list[Any] = []
+        if others:
+            forwarded: Any = await self.forward(part(others), context)
+            answers += forwarded.responses
+        changed: Any = await own(part(here), context)  # type: ignore[misc]  # a coroutine function
+        return IncrementalAlterConfigsResponse(responses=[*answers, *changed.responses])
 
     async def forward(self, request: Message, context: RequestContext) -> Message:
         """The active controller's answer.
 
         Raises `ApiError` REQUEST_TIMED_OUT if no controller answers in time, UNSUPPORTED_VERSION if the active one does
-        not know the request, or UNKNOWN_SERVER_ERROR.
+        not know the request, DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, or UNKNOWN_SERVER_ERROR.
         """
+        if context.api_key in _OF_TOKENS:
+            check_channel(self._metadata, context)
         framed = encode_request(request, context.api_version, context.correlation_id, context.client_id)
         envelope = EnvelopeRequest(
             request_data=b"".join(bytes(piece) for piece in framed)[_SIZE_BYTES:],  # type: ignore[arg-type]  # no records

@@ -42,7 +42,7 @@ from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
 from ottla.protocol.schema import Message
 from ottla.server.cluster_member import ClusterMember
 from ottla.server.directory_assignments import DirectoryAssignments
-from ottla.server.forwarding import FORWARDED, Forwarder
+from ottla.server.forwarding import Forwarder
 from ottla.server.quorum_nodes import raft_node
 from ottla.tasks import supervised
 
@@ -99,7 +99,7 @@ class QuorumMembership(ClusterMember):
         self._beats = ControllerChannel(name, node.leader_endpoint, connect_controller, loop)
         self.controller = ControllerChannel(name, node.leader_endpoint, connect_controller, loop)
         """Where requests for the active controller go."""
-        self._forwarder = Forwarder(ControllerChannel(name, node.leader_endpoint, connect_controller, loop), config)
+        self._forwarder = Forwarder(ControllerChannel(name, node.leader_endpoint, connect_controller, loop), metadata)
         self.lifecycle = BrokerLifecycle(
             config,
             self._beats,
@@ -260,8 +260,8 @@ class QuorumMembership(ClusterMember):
             request, version, timeout_s=timeout_s or self._config.request_timeout_ms / 1000
         )
 
-    def forwards(self, api_key: ApiKey) -> "Handler | None":
-        return self._forwarder.forward if api_key in FORWARDED else None
+    def forwards(self, api_key: ApiKey, own: Callable[[], "Handler"]) -> "Handler | None":
+        return self._forwarder.handler(api_key, own)
 
     async def _allocate_producer_ids(self) -> range:
         request = AllocateProducerIdsRequest(broker_id=self._config.node_id, broker_epoch=self._epoch())

@@ -9,6 +9,7 @@ imported when its API is first asked for, so that a broker that only produces an
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -315,15 +316,19 @@ class Handlers:
         if found is None:
             route = self._routes[ApiKey(api_key)]
             cluster: ClusterMember | None = getattr(self._services, "cluster", None)  # a controller is in none
-            found = None if cluster is None else cluster.forwards(route.api_key)
+            own = partial(self._own, route)
+            found = None if cluster is None else cluster.forwards(route.api_key, own)
             if found is None:
-                found = bind(import_module(route.handler_module), self._services)
+                found = own()
             if self._services.acls is not None:
                 found = self._guarded(route.api_key, found, self._services.acls.authorizer)
             if self._services.audit is not None:
                 found = self._audited(route.api_key, found, self._services.audit)
             self._bound[api_key] = found
         return found
+
+    def _own(self, route: Route) -> Handler:
+        return bind(import_module(route.handler_module), self._services)
 
     def _guarded(self, api_key: ApiKey, handler: Handler, authorizer: "StandardAuthorizer") -> Handler:
         """The handler behind the guard of its API; without a guard, nobody may use it."""

@@ -15,6 +15,14 @@ if TYPE_CHECKING:
 
 def needed(tokens: "DelegationTokens | None", metadata: "MetadataView", context: RequestContext) -> "DelegationTokens":
     """The tokens, for a client that has proved its name by something else. Raises `ApiError`."""
+    check_channel(metadata, context)
+    if tokens is None:
+        raise ApiError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED, "Delegation Token feature is not enabled.")
+    return tokens
+
+
+def check_channel(metadata: "MetadataView", context: RequestContext) -> None:
+    """Raise `ApiError` for a request about tokens in plain text, without a name, or by a token."""
     is_plain = not context.is_forwarded and metadata.config.security_protocols.get(context.listener) is None
     authentication = context.authentication
     is_by_token = context.is_by_token or (authentication is not None and authentication.is_by_token)
@@ -24,9 +32,6 @@ def needed(tokens: "DelegationTokens | None", metadata: "MetadataView", context:
             "Delegation Token requests are not allowed on PLAINTEXT/1-way SSL channels and on delegation token "
             "authenticated channels.",
         )
-    if tokens is None:
-        raise ApiError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED, "Delegation Token feature is not enabled.")
-    return tokens
 
 
 def may(acls: "Acls | None", context: RequestContext, operation: Operation, kind: ResourceType, name: str) -> bool:

@@ -12,6 +12,7 @@ from ottla.errors import ApiError, ErrorCode
 from ottla.protocol.api import ApiKey, request_class
 from ottla.protocol.compiled import decode
 from ottla.protocol.framing import decode_request_header, encode_response
+from ottla.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 from ottla.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -19,11 +20,18 @@ from ottla.protocol.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 from ottla.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from ottla.protocol.messages.incremental_alter_configs import (
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from ottla.protocol.messages.principal import DefaultPrincipalData
 from ottla.protocol.versioned import decode_versioned
 from ottla.server.forwarding import Forwarder
 
 VERSION = 3
+METADATA: Any = SimpleNamespace(config=BrokerConfig({}), static_config=BrokerConfig({}))
 REQUEST = CreatePartitionsRequest(
     topics=[CreatePartitionsTopic(name="t", count=3, assignments=None)], timeout_ms=1000, validate_only=False
 )
@@ -52,13 +60,16 @@ def context(principal: str = "User:alice:bob", host: str = "::1", *, by_token: b
         client_id="admin",
         principal=principal,
         client_host=host,
+        listener="PLAINTEXT",
+        is_forwarded=False,
+        is_by_token=False,
         authentication=SimpleNamespace(is_by_token=by_token),
     )
 
 
 def forwarded(answer: EnvelopeResponse | Exception, **about: Any) -> tuple[Any, EnvelopeRequest]:
     channel = Channel(answer)
-    forwarder = Forwarder(channel, BrokerConfig({}))  # type: ignore[arg-type]  # as far as it is used
+    forwarder = Forwarder(channel, METADATA)  # type: ignore[arg-type]  # as far as it is used
     result = asyncio.run(forwarder.forward(REQUEST, context(**about)))
     return result, channel.asked[0]
 
@@ -98,3 +109,51 @@ def test_clients_get_the_error_that_genuine_brokers_answer(answer: Any, code: Er
     with pytest.raises(ApiError) as refused:
         forwarded(answer)
     assert refused.value.code is code
+
+
+def test_tokens_are_not_asked_for_in_plain_text() -> None:
+    """The controller could not tell."""
+    channel = Channel(answered())
+    forwarder = Forwarder(channel, METADATA)  # type: ignore[arg-type]  # as far as it is used
+    request = CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=-1)
+    about = context()
+    about.api_key = ApiKey.CREATE_DELEGATION_TOKEN
+    with pytest.raises(ApiError) as refused:
+        asyncio.run(forwarder.forward(request, about))
+    assert refused.value.code is ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+    assert channel.asked == []
+
+
+def test_levels_of_loggers_are_set_here_and_the_rest_is_forwarded() -> None:
+    def resource(kind: int, name: str) -> AlterConfigsResource:
+        return AlterConfigsResource(resource_type=kind, resource_name=name, configs=[])
+
+    def result(kind: int, name: str) -> AlterConfigsResourceResponse:
+        return AlterConfigsResourceResponse(resource_type=kind, resource_name=name)
+
+    set_here: list[Any] = []
+
+    async def own(request: Any, about: Any) -> IncrementalAlterConfigsResponse:
+        set_here.extend(each.resource_name for each in request.resources)
+        return IncrementalAlterConfigsResponse(responses=[result(8, "1")])
+
+    answer = IncrementalAlterConfigsResponse(responses=[result(2, "t")])
+    framed = b"".join(bytes(piece) for piece in encode_response(answer, 1, 77))  # type: ignore[arg-type]
+    channel = Channel(EnvelopeResponse(response_data=framed[4:]))
+    forwarder = Forwarder(channel, METADATA)  # type: ignore[arg-type]  # as far as it is used
+    handler: Any = forwarder.handler(ApiKey.INCREMENTAL_ALTER_CONFIGS, lambda: own)
+    about = context()
+    about.api_key, about.api_version = ApiKey.INCREMENTAL_ALTER_CONFIGS, 1
+    both = IncrementalAlterConfigsRequest(resources=[resource(8, "1"), resource(2, "t")], validate_only=False)
+    done = asyncio.run(handler(both, about))
+    assert [(each.resource_type, each.resource_name) for each in done.responses] == [(2, "t"), (8, "1")]
+    assert set_here == ["1"]
+    sent = memoryview(channel.asked[0].request_data)
+    _, body = decode_request_header(sent)
+    forwarded_part: Any = decode(request_class(ApiKey.INCREMENTAL_ALTER_CONFIGS), sent, 1, body)
+    assert [each.resource_name for each in forwarded_part.resources] == ["t"]
+
+
+def test_other_requests_are_handled_here() -> None:
+    forwarder = Forwarder(Channel(answered()), METADATA)  # type: ignore[arg-type]  # as far as it is used
+    assert forwarder.handler(ApiKey.PRODUCE, lambda: pytest.fail("not asked for")) is None

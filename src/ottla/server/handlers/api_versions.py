@@ -56,7 +56,7 @@ def handle(
         telemetry.note_software(context.connection_id, request.client_software_name, request.client_software_version)
     answer = supported(ErrorCode.NONE, telemetry=telemetry.wanted)
     if cluster is not None:
-        more = QUORUM_ROUTES if cluster.forwards(ApiKey.DESCRIBE_QUORUM) else CLUSTER_ROUTES
+        more = QUORUM_ROUTES if METADATA_VERSION in metadata.image.features else CLUSTER_ROUTES
         answer.api_keys += [_entry(route) for route in more.values()]
     if request.client_software_name == OWN_SOFTWARE:
         answer.api_keys += [_entry(route) for route in OWN_ROUTES.values()]
