@@ -12,9 +12,11 @@ from ottla.quorum.roles import Candidate, Prospective, Resigned
 from ottla.quorum.state import QuorumState
 
 MAX_EPOCH: Final = (1 << 31) - 1
-MAX_JUMP: Final = 1 << 20
-"""By so many elections no replica is behind: a greater jump would use epochs up, of which there are 2^31."""
+MAX_JUMP: Final = 1 << 12
+"""A request that jumps over more elections is refused: it would use epochs up, of which there are 2^31.
 
+A replica that is so far behind learns the epoch from the answers to requests of its own.
+"""
 
 SILENCE_MS: Final = 30_000
 

@@ -177,3 +177,15 @@ def test_a_warning_is_given_once_in_a_while() -> None:
     host.advance(30_000)
     host.ask(vote_request(1, 1))
     assert len(host.warnings) == 2
+
+
+def test_a_voter_far_behind_believes_answers_alone() -> None:
+    host = Host()
+    host.ask(vote_request(2, 5_000))
+    assert host.machine.epoch == 0, "anybody may send that"
+    host.advance(1000)
+    (sent, _), _ = host.take(VoteRequest)
+    host.answer(sent, vote_answer(5_000, granted=False))
+    assert host.machine.epoch == 5_000
+    host.ask(vote_request(2, 5_001))
+    assert host.machine.epoch == 5_001
