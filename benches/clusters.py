@@ -1,4 +1,4 @@
-"""Clusters to measure: several brokers of one kind, with what coordinates them."""
+"""Clusters to measure: several brokers of one kind, with controllers among them."""
 
 import shutil
 from abc import ABC, abstractmethod
@@ -13,8 +13,8 @@ from tests.support.genuine import GenuineKafka
 from tests.support.ottla_process import OttlaProcess
 from tests.support.probe import free_port
 from tests.support.raw_client import ask
-from tests.support.zookeeper import ZooKeeperServer
 
+from ottla.cli.cluster.own_controllers import format_new
 from ottla.protocol.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
 
 VOTERS: Final = 3
@@ -51,19 +51,12 @@ class Cluster(ABC):
     ) -> dict[int, BrokerProcess]:
         """The brokers, not started."""
 
-    @property
-    def coordination(self) -> BrokerProcess | None:
-        """What coordinates the brokers, if they do not do it themselves."""
-        return None
-
     @abstractmethod
     def controller(self) -> int:
         """The broker that decides."""
 
     def prepare(self) -> None:
-        """Everything that is done before brokers are spawned: formatting, ZooKeeper."""
-        if self.coordination is not None:
-            self.coordination.start()
+        """Everything that is done before brokers are spawned: formatting."""
         for broker in self.brokers.values():
             broker.prepare()
 
@@ -85,8 +78,6 @@ class Cluster(ABC):
         """Kill everything and delete what it has written."""
         for broker in self.brokers.values():
             broker.kill()
-        if self.coordination is not None:
-            self.coordination.kill()
         shutil.rmtree(self.directory, ignore_errors=True)
 
     @property
@@ -94,49 +85,16 @@ class Cluster(ABC):
         return ",".join(broker.bootstrap for broker in self.brokers.values())
 
     def cpu_seconds(self) -> float:
-        """CPU seconds of all brokers, and of ZooKeeper or the controllers."""
-        coordination = 0.0 if self.coordination is None else self.coordination.cpu_seconds()
-        return coordination + sum(broker.cpu_seconds() for broker in self.brokers.values() if broker.is_alive())
+        """CPU seconds of all brokers and controllers."""
+        return sum(broker.cpu_seconds() for broker in self.brokers.values() if broker.is_alive())
 
     def rss_bytes(self) -> int:
-        """Resident bytes of all brokers, without ZooKeeper or the controllers."""
+        """Resident bytes of all brokers and controllers."""
         return sum(broker.rss_bytes() for broker in self.brokers.values() if broker.is_alive())
 
 
-class PinnedZooKeeper(ZooKeeperServer):
-    """On the cores of the brokers."""
-
-    def __init__(self, directory: Path, cpus: Sequence[int]) -> None:
-        super().__init__(directory)
-        self._cpus = tuple(cpus)
-
-
-class OttlaCluster(Cluster):
-    """Ottla brokers and a genuine ZooKeeper."""
-
-    def made(
-        self, count: int, shared: Mapping[str, str], cpus: Sequence[int], session_ms: int
-    ) -> dict[int, BrokerProcess]:
-        self._zookeeper = PinnedZooKeeper(self.directory / "zookeeper", cpus)
-        own = {"zookeeper.connect": self._zookeeper.connect, "zookeeper.session.timeout.ms": str(session_ms)}
-        return {
-            number: OttlaProcess(
-                self.directory / str(number), properties={**shared, **own, "node.id": str(number)}, cpus=cpus
-            )
-            for number in range(1, count + 1)
-        }
-
-    @property
-    def coordination(self) -> BrokerProcess:
-        return self._zookeeper
-
-    def controller(self) -> int:
-        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
-        return eventually(lambda: max(admin.list_topics(timeout=10).controller_id, 0))
-
-
-class KafkaCluster(Cluster):
-    """Genuine Kafka in KRaft mode: three of the brokers, or all if there are fewer, are controllers as well."""
+class QuorumCluster(Cluster):
+    """Three of the brokers, or all if there are fewer, are controllers as well."""
 
     def made(
         self, count: int, shared: Mapping[str, str], cpus: Sequence[int], session_ms: int
@@ -150,24 +108,40 @@ class KafkaCluster(Cluster):
             own = {
                 "node.id": str(number),
                 "controller.quorum.voters": voters,
+                "controller.listener.names": "CONTROLLER",
                 "process.roles": "broker,controller" if decides else "broker",
                 "listeners": f"PLAINTEXT://127.0.0.1:{port}"
                 + (f",CONTROLLER://127.0.0.1:{controller_port}" if decides else ""),
                 "broker.session.timeout.ms": str(session_ms),
                 "broker.heartbeat.interval.ms": str(session_ms // 4),
             }
-            brokers[number] = GenuineKafka(
-                self.directory / str(number),
-                properties={**shared, **own},
-                port=port,
-                cpus=cpus,
-                heap="1g",
-                as_it_comes=True,
-            )
+            brokers[number] = self.node(self.directory / str(number), {**shared, **own}, port, cpus)
         return brokers
+
+    @abstractmethod
+    def node(self, directory: Path, properties: Mapping[str, str], port: int, cpus: Sequence[int]) -> BrokerProcess:
+        """A node that is not started."""
 
     def controller(self) -> int:
         wanted = TopicData(topic_name="__cluster_metadata", partitions=[PartitionData(partition_index=0)])
         alive = next(broker for broker in self.brokers.values() if broker.is_alive())
         answer = ask(alive.bootstrap, DescribeQuorumRequest(topics=[wanted]), 0)
         return int(answer.topics[0].partitions[0].leader_id)
+
+
+class OttlaCluster(QuorumCluster):
+    """Ottla brokers and controllers."""
+
+    def prepare(self) -> None:
+        format_new({**broker.properties, "log.dirs": str(broker.log_dir)} for broker in self.brokers.values())
+        super().prepare()
+
+    def node(self, directory: Path, properties: Mapping[str, str], port: int, cpus: Sequence[int]) -> BrokerProcess:
+        return OttlaProcess(directory, properties=properties, port=port, cpus=cpus)
+
+
+class KafkaCluster(QuorumCluster):
+    """Genuine Kafka."""
+
+    def node(self, directory: Path, properties: Mapping[str, str], port: int, cpus: Sequence[int]) -> BrokerProcess:
+        return GenuineKafka(directory, properties=properties, port=port, cpus=cpus, heap="1g", as_it_comes=True)

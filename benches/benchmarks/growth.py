@@ -47,7 +47,7 @@ FIGURES: Final = (
     Figure("created_s", "creating the partitions", "s", "lower"),
     Figure("empty_rss_mb", "memory of each broker before", "MB", "lower"),
     Figure("kept_kb", "memory for each replica", "KB", "lower"),
-    Figure("idle_cpu_share", "CPU at idle, with ZooKeeper", "% of a core", "lower"),
+    Figure("idle_cpu_share", "CPU at idle", "% of a core", "lower"),
     Figure("rdkafka_per_s", "librdkafka produce, 12 other partitions", "records/s", "higher"),
     Figure("cpu_s_per_gb", "CPU of the cluster per GB", "s", "lower"),
 )
