@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable
 
     from ottla.clock import Clock
     from ottla.config.broker import BrokerConfig
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from ottla.server.audit.audit_log import AuditLog
     from ottla.server.client_quotas import ClientQuotas
     from ottla.server.listeners import Listeners
-    from ottla.server.routing import Handlers
+    from ottla.server.routing import Handler, Handlers
     from ottla.server.telemetry import Telemetry
     from ottla.slices import Slices
 
@@ -36,7 +37,7 @@ class ControllerCluster:
         self._controller.decisions.check_active()
         return self._controller
 
-    def forwards(self, api_key: "ApiKey") -> None:
+    def forwards(self, api_key: "ApiKey", own: "Callable[[], Handler]") -> None:
         """A controller forwards nothing: it answers, or names the active one."""
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ottla.server.access.refusals import RefusalLog
     from ottla.server.audit.audit_log import AuditLog
     from ottla.server.cluster_member import ClusterMember
-    from ottla.server.controller_services import ControllerServices
+    from ottla.server.controller_services import ControllerCluster, ControllerServices
 
 Answer = Message | Awaitable[Message | Deferred[Any] | None] | Deferred[Any] | None
 """At once, from a coroutine, later through a `Deferred`, or never (acks=0)."""
@@ -315,7 +315,7 @@ class Handlers:
         found = self._bound.get(api_key)
         if found is None:
             route = self._routes[ApiKey(api_key)]
-            cluster: ClusterMember | None = getattr(self._services, "cluster", None)  # a controller is in none
+            cluster: ClusterMember | ControllerCluster | None = self._services.cluster
             own = partial(self._own, route)
             found = None if cluster is None else cluster.forwards(route.api_key, own)
             if found is None:
