@@ -4,8 +4,8 @@
                       ^                                  |
                       +------ fenced: no heartbeat was answered within broker.session.timeout.ms
 
-While it is fenced, or no heartbeat that it sent within the session timeout has been answered, others may have been
-elected in its place: `holds` is False then, and `ReplicaManager` acknowledges only what cannot be lost (ADR 58).
+While it is fenced, or no heartbeat that it sent within nearly the session timeout has been answered, others may have
+been elected in its place: `holds` is False then, and `ReplicaManager` acknowledges only what cannot be lost (ADR 58).
 """
 
 import asyncio
@@ -38,6 +38,16 @@ _FOR_GOOD: Final = frozenset(
 """Refusals of a registration that trying again does not change."""
 
 
+def _lease_ms(config: "BrokerConfig") -> float:
+    """For how long an answered heartbeat proves that no other broker was elected.
+
+    A controller that is cut off together with this broker answers for half a fetch timeout longer than its voters wait
+    before they elect another, which then gives every broker a whole session.
+    """
+    session_ms = config.broker_session_timeout_ms
+    return max(session_ms - config.controller_quorum_fetch_timeout_ms / 2, session_ms / 2)
+
+
 class BrokerLifecycle:
     """The registration of one broker. On the loop's thread."""
 
@@ -65,6 +75,7 @@ class BrokerLifecycle:
         self._cordoned_directories = cordoned_directories
         self._stop_broker = stop_broker
         self._session_s = config.broker_session_timeout_ms / 1000
+        self._lease_s = _lease_ms(config) / 1000
         self._task: asyncio.Task[None] | None = None
         self._hurry = asyncio.Event()
         self._changed = asyncio.Event()
@@ -82,7 +93,7 @@ class BrokerLifecycle:
 
     def holds(self) -> bool:
         """Whether certainly no other broker has been elected in this one's place at this moment."""
-        return not self.is_fenced and self._loop.time() - self._answered_at < self._session_s
+        return not self.is_fenced and self._loop.time() - self._answered_at < self._lease_s
 
     async def register(self) -> None:
         """Register, trying for initial.broker.registration.timeout.ms.

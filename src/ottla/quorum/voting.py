@@ -107,7 +107,7 @@ def _response(state: QuorumState, version: int, error: ErrorCode, granted: bool)
 def poll_nominee(state: QuorumState, nominee: Prospective | Candidate) -> None:
     """Ask the voters that have not answered; go on when the election is decided or its time is over."""
     if isinstance(nominee, Prospective) and (nominee.tally.is_won and not state.is_shutting_down):
-        state.become_candidate()
+        _stand(state, nominee)
     elif isinstance(nominee, Candidate) and nominee.tally.is_won:
         if state.is_synced:
             leading.become_leader(state, nominee)
@@ -118,6 +118,18 @@ def poll_nominee(state: QuorumState, nominee: Prospective | Candidate) -> None:
     else:
         state.wake(nominee.deadline)
         _ask(state, nominee)
+
+
+def _stand(state: QuorumState, prospective: Prospective) -> None:
+    """Begin an election, if there is an epoch for it."""
+    if state.epoch < checks.MAX_EPOCH - 2:
+        state.become_candidate()
+        return
+    state.warn(
+        f"no leader can be elected: epoch {state.epoch} is the last one. A client that reaches the controllers' "
+        "listener can use the epochs up: protect it by authorizer.class.name"
+    )
+    _give_up(state, prospective)
 
 
 def _ask(state: QuorumState, nominee: Prospective | Candidate) -> None:
@@ -156,6 +168,6 @@ def on_vote(state: QuorumState, outbound: Outbound, response: vote.VoteResponse)
 def on_unsupported(state: QuorumState) -> bool:
     """A voter without pre-votes: an election decides, as before KIP-996."""
     if isinstance(state.part, Prospective) and not state.is_shutting_down:
-        state.become_candidate()
+        _stand(state, state.part)
         return True
     return False

@@ -115,7 +115,7 @@ def test_others_may_lead_once_no_heartbeat_was_answered_within_a_session(monkeyp
         told.controller.is_away = True
         loop = asyncio.get_running_loop()
         assert told.lifecycle.holds()
-        later = loop.time() + 3.1
+        later = loop.time() + 2.1  # a session of three seconds, less half a fetch timeout of two
         with monkeypatch.context() as patch:
             patch.setattr(told.lifecycle, "_loop", type("Later", (), {"time": staticmethod(lambda: later)})())
             assert not told.lifecycle.holds()

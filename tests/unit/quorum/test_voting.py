@@ -189,3 +189,12 @@ def test_a_voter_far_behind_believes_answers_alone() -> None:
     assert host.machine.epoch == 5_000
     host.ask(vote_request(2, 5_001))
     assert host.machine.epoch == 5_001
+
+
+def test_the_last_epoch_is_named_and_not_passed() -> None:
+    host = Host(election=ElectionState(2**31 - 3, None, None))
+    host.advance(1000)
+    (sent, _), _ = host.take(VoteRequest)
+    host.answer(sent, vote_answer(2**31 - 3, granted=True))
+    assert (host.machine.role, host.machine.epoch) == (Role.UNATTACHED, 2**31 - 3)
+    assert "no leader can be elected: epoch 2147483645 is the last one" in host.warnings[-1]

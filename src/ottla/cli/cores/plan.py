@@ -83,6 +83,11 @@ def _of_its_own_cluster(common: Mapping[str, str]) -> dict[str, str]:
     """With a controller that only this machine reaches."""
     ports = [int(found[3]) for found in map(_ADDRESS.fullmatch, _words(common["listeners"])) if found]
     port = min(ports, default=0) - 1
+    if common.get("authorizer.class.name", "").strip():
+        raise InvalidConfig(
+            f"authorizer.class.name: the controller that {OPTION} adds listens in plain text, where its brokers have "
+            "no right: name process.roles, controller.listener.names and a listener with a login for it"
+        )
     if port < 1:
         raise InvalidConfig(f"listeners: {OPTION} needs ports that are given, and one below them for the controller")
     protocols = common.get("listener.security.protocol.map", "")

@@ -92,3 +92,8 @@ def test_the_metadata_has_the_controllers_directory() -> None:
 def test_what_cannot_be_shared_out_is_refused(given: dict[str, str], complaint: str) -> None:
     with pytest.raises(InvalidConfig, match=complaint):
         plan(given, 2, "box")
+
+
+def test_access_rules_need_a_controller_that_knows_its_brokers() -> None:
+    with pytest.raises(InvalidConfig, match=r"the controller that --cores adds listens in plain text"):
+        plan({"listeners": "PLAINTEXT://127.0.0.1:9092", "authorizer.class.name": "StandardAuthorizer"}, 2, "box")
