@@ -104,6 +104,7 @@ def chain(spark: SparkSession, bootstrap: str, new_topic: TopicFactory, tmp_path
     return made
 
 
+@pytest.mark.soak
 def test_no_row_that_was_in_time_upstream_is_late_downstream(chain: Chain) -> None:
     chain.count(topic(chain.middle, maxOffsetsPerTrigger=6), until=1, checkpoint="not-aligned")
     assert chain.dropped > 0, "so it is without alignment"

@@ -116,7 +116,9 @@ def plain(rows: Iterator[dict[str, Any]]) -> list[tuple[Any, ...]]:
 
 
 # Iceberg is merged into by the same code as Delta, and `tests/unit/pipeline/sinks/test_crashes.py` kills both
-@pytest.fixture(params=["database", "delta", pytest.param("iceberg", marks=pytest.mark.soak), "topic"])
+@pytest.fixture(
+    params=["database", "topic", *(pytest.param(each, marks=pytest.mark.soak) for each in ("delta", "iceberg"))]
+)
 def flow(request: pytest.FixtureRequest, spark: SparkSession, new_topic: TopicFactory, tmp_path: Path) -> Corrected:
     if request.param == "topic":
         sink: Sink = topic(new_topic(2, config={"cleanup.policy": "compact"}).name, key=KEY)

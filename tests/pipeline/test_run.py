@@ -144,6 +144,7 @@ def test_a_job_runs_is_watched_survives_its_broker_and_goes_on_where_it_was(
     assert ottla.status("orders")["flows"]["copies"]["figures"]["records"] == 203  # of all starts
 
 
+@pytest.mark.soak
 def test_a_run_that_was_killed_is_lost_and_leaves_nothing_behind(
     broker: BrokerProcess, ottla: CommandLine, tmp_path: Path
 ) -> None:
@@ -269,6 +270,7 @@ def ends(orders):
 """
 
 
+@pytest.mark.soak
 def test_once_a_flow_follows_the_one_that_writes_what_it_reads(
     broker: BrokerProcess, ottla: CommandLine, tmp_path: Path
 ) -> None:

@@ -112,6 +112,7 @@ def test_records_deleted_before_they_were_read_end_the_query(
     assert values(spark, tmp_path) == [*range(100), *range(150, 200)]
 
 
+@pytest.mark.soak
 def test_a_topic_that_goes_missing_ends_the_query(spark: SparkSession, new_topic: TopicFactory, tmp_path: Path) -> None:
     topic = new_topic()
     topic.send(["1"])

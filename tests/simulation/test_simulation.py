@@ -57,6 +57,7 @@ def test_a_broker_that_is_cut_off_from_the_controller_in_one_direction_loses_not
     assert min(report["acknowledged"] for report in reports) > 30
 
 
+@pytest.mark.soak
 def test_disks_are_replaced_and_nothing_is_lost() -> None:
     reports = sound_runs("0:15", "--faults", "replace disk,kill,stop,elect")
     assert sum(report["faults"].get("replace disk", 0) for report in reports) > 20

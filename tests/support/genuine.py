@@ -293,6 +293,7 @@ class GenuineKafka(BrokerProcess):
     def _format(self, *arguments: str) -> None:
         """Run the tool in the virtual machine that the tests of this process share, where that has the same classes."""
         shares = self.tool_jvm_options is None and not self._as_it_comes
+        shares = shares and "config.providers" not in self.properties  # which read the environment of a new process
         if shares and self._classes is None and self._version == KAFKA_VERSION:
             from tests.support import tool_server  # which imports this module
 

@@ -218,7 +218,7 @@ def test_members_keep_what_they_have_while_the_broker_is_killed_and_comes_back(b
             assert described.state == ConsumerGroupState.STABLE
 
 
-@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+@pytest.mark.parametrize("strategy", [pytest.param("range", marks=pytest.mark.soak), "cooperative-sticky"])
 def test_a_live_group_moves_to_the_new_protocol_and_back(
     bootstrap: str, new_topic: NewTopicFactory, new_name: NewNameFactory, strategy: str
 ) -> None:

@@ -44,6 +44,7 @@ def read(broker: BrokerProcess, count: int) -> int:
     return len(found)
 
 
+@pytest.mark.soak
 def test_the_lengths_of_segments(brokers: list[BrokerProcess]) -> None:
     for broker in brokers:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})

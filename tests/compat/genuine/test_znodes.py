@@ -141,7 +141,10 @@ def read(bootstrap: str, topic: str, count: int) -> list[bytes | None]:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("first", "second"), [(genuine, ours), (ours, genuine)], ids=["to Ottla", "to Kafka"])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [pytest.param(genuine, ours, id="to Ottla", marks=pytest.mark.soak), pytest.param(ours, genuine, id="to Kafka")],
+)
 def test_each_goes_on_from_what_the_other_left(
     first: Start, second: Start, server: ZooKeeperServer, tmp_path: Path
 ) -> None:

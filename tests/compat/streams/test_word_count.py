@@ -203,6 +203,7 @@ def task(bootstrap: str, new_topic: NewTopicFactory, new_name: NewNameFactory, p
     return Task(bootstrap, new_name(), new_topic(_PARTITIONS), new_topic(_PARTITIONS), protocol)
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_an_application_that_is_killed_counts_every_word_once(task: Task, tmp_path: Path) -> None:
     with Instance(task, "first", tmp_path) as first, Instance(task, "second", tmp_path) as second:

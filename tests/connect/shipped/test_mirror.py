@@ -139,7 +139,10 @@ def test_groups_move_to_where_they_were(there: BrokerProcess, here: BrokerProces
         copying.stop()
 
 
-@pytest.mark.parametrize("kept", [True, False], ids=["with the topic of pairs", "without"])
+@pytest.mark.parametrize(
+    "kept",
+    [pytest.param(True, id="with the topic of pairs", marks=pytest.mark.soak), pytest.param(False, id="without")],
+)
 def test_groups_that_are_behind_are_moved_after_a_restart_too(
     there: BrokerProcess, here: BrokerProcess, kept: bool
 ) -> None:

@@ -66,7 +66,9 @@ def test_thousands_of_tokens_and_of_owners_are_not_compared_one_by_one_nor_at_on
 
     tokens: Any = SimpleNamespace(all=lambda: [TOKEN] * 50, secret=lambda _: b"secret")
     metadata: Any = SimpleNamespace(config=SimpleNamespace(security_protocols={"OUTSIDE": "SASL_SSL"}))
-    context: Any = SimpleNamespace(listener="OUTSIDE", principal="User:r", authentication=None)
+    context: Any = SimpleNamespace(
+        listener="OUTSIDE", principal="User:r", authentication=None, is_forwarded=False, is_by_token=False
+    )
     asked = DescribeDelegationTokenRequest(
         owners=[DescribeDelegationTokenOwner(principal_type="User", principal_name="x")]
     )
