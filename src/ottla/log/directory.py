@@ -8,6 +8,7 @@ Files of a log directory, all in Kafka's formats: `.lock` (held while the proces
 import json
 import logging
 import os
+import re
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -41,6 +42,8 @@ _SYNC_TOGETHER_FROM: Final = 16
 """With more logs than this to be synced at a shutdown, the filesystem is asked once instead of file by file."""
 _KRAFT_METADATA_TOPIC: Final = "__cluster_metadata"
 """Genuine Kafka keeps its own metadata log among the partitions; it is none of ours."""
+
+_OF_A_UNIT: Final = re.compile(r"core-[0-9]+").fullmatch
 
 ConfigFor = Callable[[TopicName], LogConfig]
 
@@ -125,7 +128,10 @@ class LogDirectory:
         checkpoints.write(self._fs, self._file(CLEANER_OFFSETS), checkpoints.encode_offsets(offsets))
 
     def lock(self) -> None:
-        """Makes the directory if needed, and locks it. Raises KafkaStorageError if another process has it."""
+        """Makes the directory if needed, and locks it.
+
+        Raises KafkaStorageError if another process has it, InvalidConfig if directories of several brokers are in it.
+        """
         if self._lock is not None:
             return
         try:
@@ -137,6 +143,19 @@ class LogDirectory:
             ) from None
         except OSError as problem:
             raise KafkaStorageError(f"cannot use the log directory {self._path}: {problem}") from problem
+        self._check_is_no_units()
+
+    def _check_is_no_units(self) -> None:
+        """Raise InvalidConfig where a new broker would begin beside the data of a unit (`ottla serve --cores`)."""
+        if self._fs.exists(self._file(meta_properties.META_PROPERTIES)):
+            return
+        found = [name for name, is_directory, _ in self._fs.names(self._path) if is_directory and _OF_A_UNIT(name)]
+        if any(self._fs.exists(self._file(f"{name}/{meta_properties.META_PROPERTIES}")) for name in found):
+            self._lock = None
+            raise InvalidConfig(
+                f"log.dirs: {self._path} holds the data of {len(found)} brokers that ran as one unit: run it with "
+                f"--cores {len(found)}, or name another directory"
+            )
 
     def acquire(self, *, cluster_id: str, node_id: BrokerId, zookeeper: bool = False) -> None:
         """Locks the directory if that has not been done, and sees that it is this node's.

@@ -376,3 +376,38 @@ def test_two_thousand_partitions_open_in_a_moment(tmp_path: Path) -> None:
     if descriptors:
         assert len(os.listdir("/proc/self/fd")) < descriptors + 20, "descriptors are opened when they are needed"
     directory.close()
+
+
+def test_a_new_broker_does_not_begin_beside_the_brokers_of_a_unit(tmp_path: Path) -> None:
+    for name in ("core-0", "core-1", "controller", "core-x"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "meta.properties").write_text("version=1\ncluster.id=c\nnode.id=2\n")
+    with pytest.raises(InvalidConfig, match="the data of 2 brokers that ran as one unit: run it with --cores 2"):
+        _open(tmp_path)
+    assert not (tmp_path / "meta.properties").exists()
+    for name in ("core-0", "core-1"):
+        (tmp_path / name / "meta.properties").unlink()
+    _open(tmp_path).close()
+
+
+def test_a_process_that_locks_as_java_does_keeps_others_out(tmp_path: Path) -> None:
+    lock = tmp_path / ".lock"
+    other = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import fcntl, sys; held = open(sys.argv[1], 'w'); fcntl.lockf(held, fcntl.LOCK_EX); "
+            "print('locked', flush=True); sys.stdin.read()",
+            lock,
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"locked\n"
+        with pytest.raises(KafkaStorageError, match="is in use by another process"):
+            _open(tmp_path)
+    finally:
+        other.communicate()
+    _open(tmp_path).close()

@@ -109,7 +109,7 @@ class Supervisor:
             log.error("%s ended with code %d; it is started again in %.0f s", process.name, code, pause_s)
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
-                    await self._stopping.wait()
+                    await (self._stopping if process.is_broker else process.stop_wanted).wait()
 
 
 class _Process:
@@ -128,14 +128,20 @@ class _Process:
         self.is_broker = settings.get("process.roles") != "controller"
         self.serves = asyncio.Event()
         """Set once it has served for the first time."""
-        self.is_stopping = False
+        self.stop_wanted = asyncio.Event()
+        """Set once it is to stop, and not to be started again."""
         self._settings = json.dumps(dict(settings)).encode()
         self._log_level, self._log_format, self._flags, self._out = log_level, log_format, flags, out
         self._process: asyncio.subprocess.Process | None = None
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it is to stop."""
+        return self.stop_wanted.is_set()
+
     def stop(self, number: int) -> None:
         """Have it stop by a signal, and not be started again."""
-        self.is_stopping = True
+        self.stop_wanted.set()
         if self._process is not None and self._process.returncode is None:
             self._process.send_signal(number)
 

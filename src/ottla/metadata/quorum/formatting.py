@@ -23,6 +23,7 @@ from ottla.errors import InvalidConfig
 from ottla.ids import BrokerId
 from ottla.log import meta_properties
 from ottla.log.fs import FileSystem
+from ottla.metadata.quorum import snapshots
 from ottla.metadata.quorum.snapshots import SnapshotWriter
 from ottla.metadata.store.layout import uuid_to_text
 from ottla.protocol.metadata_records import FeatureLevelRecord, UserScramCredentialRecord
@@ -119,6 +120,7 @@ def write(fs: FileSystem, plan: Plan, *, now_ms: int) -> None:
     """Format the directories, one after the other; `now_ms` is wall-clock time. Raises OSError."""
     for directory in plan.directories:
         fs.make_directory(directory.path)
+        _remove_begun(fs, f"{directory.path}/{METADATA_LOG}")
         bootstrap = SnapshotWriter(
             fs,
             directory.path,
@@ -136,6 +138,14 @@ def write(fs: FileSystem, plan: Plan, *, now_ms: int) -> None:
         meta_properties.write(fs, directory.path, lines | {"directory.id": directory.directory_id})
 
 
+def _remove_begun(fs: FileSystem, log: str) -> None:
+    """Remove what a format that did not end has left (see `_check_is_empty`): its voters need not be those of now."""
+    if fs.exists(log):
+        for name, _, _ in fs.names(log):
+            fs.remove(f"{log}/{name}")
+        fs.sync_directory(log)
+
+
 def write_voters(fs: FileSystem, path: str, voters: VoterSet, *, now_ms: int) -> None:
     """Begin the metadata log in a directory with the first voters of a quorum that can change. Raises OSError."""
     log = f"{path}/{METADATA_LOG}"
@@ -146,7 +156,7 @@ def write_voters(fs: FileSystem, path: str, voters: VoterSet, *, now_ms: int) ->
 
 def paths_of(config: BrokerConfig) -> list[str]:
     """The directories of a node, that of the metadata log among them, sorted."""
-    return sorted({*map(str, config.log_dirs), _metadata_path(config)})
+    return sorted({*map(str, config.log_dirs), metadata_path(config)})
 
 
 def feature_levels(release_version: str | None, asked: Mapping[str, int], *, is_dynamic: bool) -> dict[str, int]:
@@ -263,7 +273,7 @@ def _unformatted(fs: FileSystem, config: BrokerConfig, wishes: Wishes, voters: V
             _check_is_empty(fs, path)
             found.append(_planned(config, path, voters))
             continue
-        _check_owner(path, owner, wishes.cluster_id, config.node_id)
+        check_owner(path, owner, wishes.cluster_id, config.node_id)
         if not wishes.ignores_formatted:
             raise InvalidConfig(
                 f"{path} is formatted already; --ignore-formatted leaves it as it is, and formats the others"
@@ -273,14 +283,15 @@ def _unformatted(fs: FileSystem, config: BrokerConfig, wishes: Wishes, voters: V
 
 def _planned(config: BrokerConfig, path: str, voters: VoterSet | None) -> Directory:
     voter = None if voters is None else voters.get(config.node_id)
-    if path != _metadata_path(config):
+    if path != metadata_path(config):
         return Directory(path, Kind.DATA, meta_properties.random_id())
     if voter is not None:
         return Directory(path, Kind.VOTER, uuid_to_text(voter.key.directory_id))
     return Directory(path, Kind.STATIC_METADATA if voters is None else Kind.METADATA, meta_properties.random_id())
 
 
-def _check_owner(path: str, owner: Mapping[str, str], cluster_id: str, node_id: BrokerId) -> None:
+def check_owner(path: str, owner: Mapping[str, str], cluster_id: str, node_id: BrokerId) -> None:
+    """Check that a directory is a quorum node's own. Raises InvalidConfig."""
     there = owner.get("cluster.id", cluster_id)
     if there != cluster_id:
         raise InvalidConfig(f"{path} belongs to the cluster {there}, not {cluster_id}")
@@ -292,15 +303,18 @@ def _check_owner(path: str, owner: Mapping[str, str], cluster_id: str, node_id: 
 
 
 def _check_is_empty(fs: FileSystem, path: str) -> None:
+    """A format that a power cut ended has left the first voters at most. Raises InvalidConfig for anything else."""
     log = f"{path}/{METADATA_LOG}"
-    if fs.exists(log) and fs.names(log):
+    begun = (snapshots.file_name(EMPTY_LOG), snapshots.file_name(EMPTY_LOG, f"-own{snapshots.PART}"))
+    if fs.exists(log) and any(name not in begun for name, _, _ in fs.names(log)):
         raise InvalidConfig(
             f"{log} holds metadata, and {path} has no {meta_properties.META_PROPERTIES} that names its owner: put that "
             "file back, or move the directory away"
         )
 
 
-def _metadata_path(config: BrokerConfig) -> str:
+def metadata_path(config: BrokerConfig) -> str:
+    """The directory that the metadata log is in."""
     return str(Path(config.metadata_log_dir)) if config.metadata_log_dir else str(config.log_dirs[0])
 
 
@@ -329,7 +343,7 @@ def inspect(fs: FileSystem, config: BrokerConfig) -> list[Found]:
         if owner:
             cluster_id = cluster_id or owner.get("cluster.id", "")
             try:
-                _check_owner("it", owner, cluster_id, config.node_id)
+                check_owner("it", owner, cluster_id, config.node_id)
             except InvalidConfig as mismatch:
                 problem_text = str(mismatch).removeprefix("it ")
         found.append(Found(path, owner, problem_text))

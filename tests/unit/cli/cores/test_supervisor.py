@@ -89,7 +89,7 @@ def test_a_process_that_cannot_be_started_is_tried_again(
         async def run() -> int:
             tries.append(1)
             if len(tries) == 2:
-                process.is_stopping = True
+                process.stop_wanted.set()
                 return 0
             raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
@@ -100,3 +100,30 @@ def test_a_process_that_cannot_be_started_is_tried_again(
 
     assert asyncio.run(kept()) == [1, 1]
     assert "broker 2 cannot be started" in caplog.text
+
+
+def test_a_controller_that_dies_while_the_unit_stops_is_not_started_without_a_pause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def kept() -> int:
+        unit = plan.plan({"listeners": "PLAINTEXT://127.0.0.1:9092", "log.dirs": "/nowhere"}, 1, "box")
+        made = supervisor.Supervisor(unit, log_level="info", log_format="text", flags=(), out=io.StringIO())
+        controller = made._processes[0]
+        controller.serves.set()
+        tries = 0
+
+        async def run() -> int:
+            nonlocal tries
+            tries += 1
+            return FAILED
+
+        monkeypatch.setattr(controller, "run", run)
+        made._stopping.set()
+        keeping = asyncio.create_task(made._keep(controller))
+        for _ in range(1000):
+            await asyncio.sleep(0)
+        controller.stop(0)
+        await keeping
+        return tries
+
+    assert asyncio.run(kept()) == 1

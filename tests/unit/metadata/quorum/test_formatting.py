@@ -107,6 +107,14 @@ def test_a_metadata_log_that_is_nobodys_is_kept(tmp_path: Path) -> None:
     assert not (tmp_path / "b").exists()
 
 
+def test_a_format_that_a_power_cut_ended_is_done_again(tmp_path: Path) -> None:
+    formatted(tmp_path, Wishes(CLUSTER, standalone=True))
+    (tmp_path / "a" / "meta.properties").unlink()
+    formatted(tmp_path, Wishes(CLUSTER, no_initial_controllers=True, ignores_formatted=True))
+    assert FS.names(f"{tmp_path}/a/__cluster_metadata-0") == []  # the voters of the first try are gone
+    assert meta_properties.read(FS, f"{tmp_path}/a")["cluster.id"] == CLUSTER
+
+
 def test_a_directory_of_a_cluster_with_zookeeper_is_refused(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "meta.properties").write_text(f"version=0\nbroker.id=1\ncluster.id={CLUSTER}\n")
