@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 from uuid import UUID, uuid4
 
 from ottla.client.sockets import Connect, connect
-from ottla.clock import SystemClock
+from ottla.clock import Clock, SystemClock
 from ottla.errors import ErrorCode
 from ottla.log.fs import FileSystem, RealFileSystem
 from ottla.metadata.quorum.metadata_log import MetadataLogConfig
@@ -94,6 +94,7 @@ class QuorumServer:
         fs: FileSystem | None = None,
         log_dir_of_fs: str | None = None,
         connect: Connect = connect,
+        clock: Clock | None = None,
         linger_ms: int = 0,
     ) -> None:
         """`votes`: the node has a listener, and may be a voter; else it observes. `log_dir_of_fs` is its directory in
@@ -109,7 +110,7 @@ class QuorumServer:
             config if isinstance(config, QuorumConfig) else config(port),
             log_config or MetadataLogConfig(),
             fs=fs or RealFileSystem(),
-            clock=SystemClock(),
+            clock=clock or SystemClock(),
             connect=connect,
             random=Random(node_id),
             linger_ms=linger_ms,

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -9,7 +10,7 @@ import pytest
 from tests.support.probe import free_port
 from tests.support.quorum_server import QuorumServer, Recorder, until
 
-from ottla.clock import SystemClock
+from ottla.clock import Clock, SystemClock
 from ottla.errors import ErrorCode, KafkaStorageError
 from ottla.metadata.quorum.metadata_log import METADATA_TOPIC_ID, MetadataLog, MetadataLogConfig
 from ottla.metadata.quorum.node import NotQuorumLeader, OffsetAndEpoch
@@ -52,7 +53,9 @@ class Quorum:
         )
         return QuorumConfig(static_voters=voters, election_timeout_ms=1000, fetch_timeout_ms=4000)
 
-    async def start(self, node_id: int, *, votes: bool = True, cluster_id: str = CLUSTER_ID) -> QuorumServer:
+    async def start(
+        self, node_id: int, *, votes: bool = True, cluster_id: str = CLUSTER_ID, clock: Clock | None = None
+    ) -> QuorumServer:
         server = QuorumServer(
             node_id,
             self.directory / str(node_id),
@@ -62,6 +65,7 @@ class Quorum:
             directory_id=self.directory_ids.setdefault(node_id, uuid4()),
             votes=votes,
             log_config=self.log_config,
+            clock=clock,
         )
         self.servers[node_id] = server
         self.recorders[node_id] = Recorder()
@@ -340,6 +344,59 @@ def test_a_full_disk_ends_the_node_and_acknowledges_nothing(tmp_path: Path) -> N
         log = MetadataLog.open("/data", MetadataLogConfig(), fs=fs, clock=SystemClock())
         assert log.end == (2, 1)
         assert recorder.values == [b"kept"]
+
+    asyncio.run(run())
+
+
+def test_a_truncated_snapshot_is_named_at_the_start(tmp_path: Path) -> None:
+    async def run() -> None:
+        quorum = Quorum(tmp_path, 1)
+        node = (await quorum.start(1)).node
+        await quorum.leader()
+        await node.append([b"a"], epoch=1)
+        await node.write_snapshot(OffsetAndEpoch(2, 1), [b"a"])
+        await quorum.close()
+        (file,) = (tmp_path / "1/__cluster_metadata-0").glob("*.checkpoint")
+        file.write_bytes(file.read_bytes()[:-20])
+        again = QuorumServer(1, tmp_path / "1", quorum.config, cluster_id=CLUSTER_ID, port=quorum.ports[1])
+        try:
+            with pytest.raises(KafkaStorageError, match=rf"{file}.*Restore the file\. Or remove the directory"):
+                await again.start()
+        finally:
+            again.kill()
+            await again.close()
+
+    asyncio.run(run())
+
+
+class WrongClock(SystemClock):
+    """A machine's clocks, of which an operator sets the one on the wall."""
+
+    def __init__(self, minutes: int) -> None:
+        self.minutes = minutes
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.minutes * 60_000
+
+
+def test_clocks_minutes_apart_and_jumps_change_nothing(tmp_path: Path) -> None:
+    async def run() -> None:
+        quorum = Quorum(tmp_path, 1, 2)
+        clocks = {1: WrongClock(-10), 2: WrongClock(10)}
+        try:
+            for node_id, clock in clocks.items():
+                await quorum.start(node_id, clock=clock)
+            leader = await quorum.leader()
+            epoch = leader.node.leader.epoch
+            for number, minutes in enumerate((60, -60, 60 * 24 * 365, -60 * 24)):
+                for node_id, clock in clocks.items():
+                    clock.minutes = minutes * (-1) ** node_id
+                await leader.node.append([b"%d" % number], epoch=epoch)
+                values = [b"%d" % each for each in range(number + 1)]
+                await until(partial(all_have, quorum, values, 1, 2))
+            assert {server.node.leader.epoch for server in quorum.servers.values()} == {epoch}
+        finally:
+            await quorum.close()
 
     asyncio.run(run())
 

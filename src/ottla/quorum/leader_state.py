@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
+from uuid import UUID
 
 from ottla.protocol.schema import Message
 from ottla.quorum.effects import Token
@@ -34,6 +35,16 @@ class Progress:
     leader_end_then: int = 0
     acknowledged: bool = False
     """Whether the replica knows that this leader has been elected."""
+    directories: tuple[UUID | None, UUID | None] = (None, None)
+    """The directory that a voter without a known one fetched with last, and the one before that."""
+
+    def is_twin(self, directory_id: UUID) -> bool:
+        """Note the directory of a fetch; returns whether it takes turns with another one."""
+        current, previous = self.directories
+        if directory_id == current:
+            return False
+        self.directories = directory_id, current
+        return directory_id == previous
 
     def fetched(self, offset: int, leader_end: int, now_ms: int) -> None:
         """Note a valid fetch from `offset` while the leader's log ended at `leader_end`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -22,6 +23,11 @@ class OffsetAndEpoch(NamedTuple):
     def is_as_complete_as(self, other: OffsetAndEpoch) -> bool:
         """Whether a log that ends here may be elected by a voter whose log ends at `other`."""
         return (self.epoch, self.offset) >= (other.epoch, other.offset)
+
+
+def uuid_text(directory_id: UUID) -> str:
+    """The id of a directory, as `meta.properties` has it."""
+    return urlsafe_b64encode(directory_id.bytes).rstrip(b"=").decode()
 
 
 EMPTY_LOG = OffsetAndEpoch(0, 0)

@@ -13,7 +13,7 @@ from ottla.protocol.messages import fetch, fetch_snapshot
 from ottla.quorum import checks, leading
 from ottla.quorum.effects import Reply, ReplyRecords, ReplySnapshot, Token
 from ottla.quorum.leader_state import LeaderState, ParkedFetch
-from ottla.quorum.replicas import EMPTY_LOG, OffsetAndEpoch, ReplicaKey
+from ottla.quorum.replicas import EMPTY_LOG, OffsetAndEpoch, ReplicaKey, uuid_text
 from ottla.quorum.requests import TOPIC, TOPIC_ID, partition_of, snapshot_id
 from ottla.quorum.state import QuorumState
 
@@ -123,11 +123,31 @@ def _serve(
 
 def note_fetch(state: QuorumState, leader: LeaderState, key: ReplicaKey, offset: int) -> None:
     """A replica has everything before `offset`; the high watermark may move."""
+    _note_twin(state, leader, key)
     progress = leader.progress_of(key)
     if progress is not None:
         progress.fetched(offset, state.end.offset, state.now_ms)
     leader.note_contact(key, state.now_ms)
     leading.advance(state, leader)
+
+
+def _note_twin(state: QuorumState, leader: LeaderState, key: ReplicaKey) -> None:
+    """Warn where two nodes fetch with the id of one voter; their directories tell them apart."""
+    voter = leader.voters.get(key.node_id)
+    if voter is None or not key.directory_id.int or key.node_id == state.own_id:
+        return
+    known = voter.key.directory_id
+    if known.int and known != key.directory_id:
+        state.warn(
+            f"node {key.node_id} fetches with the directory {uuid_text(key.directory_id)}, and the voter "
+            f"{key.node_id} has {uuid_text(known)}: give one of two nodes a node.id of its own; or, if the voter's "
+            "disk was replaced, remove the voter and add it again"
+        )
+    if not known.int and leader.progress[key.node_id].is_twin(key.directory_id):
+        state.warn(
+            f"two nodes fetch as the voter {key.node_id}, in turns with different directories: give one of them a "
+            "node.id of its own"
+        )
 
 
 def _answer(state: QuorumState, parked: ParkedFetch) -> None:

@@ -33,7 +33,8 @@ from ottla.protocol.messages.assign_replicas_to_dirs import (
     TopicData,
 )
 from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-from ottla.protocol.metadata_records import decode_record
+from ottla.protocol.metadata_records import decode_record, encode_record
+from ottla.testing.simulation.loop import SimClock
 
 ONE, TWO, THREE = BrokerId(1), BrokerId(2), BrokerId(3)
 T = TopicName("t")
@@ -159,6 +160,15 @@ class TestTerms:
 
         run(scenario, metadata_max_idle_interval_ms="0")
 
+    def test_a_metadata_version_of_the_future_ends_the_node_with_a_sentence(self) -> None:
+        async def scenario(alone: ControllerAlone) -> None:
+            level = records.FeatureLevelRecord(name="metadata.version", feature_level=99)
+            await alone.node.append([encode_record(level, 0)], epoch=alone.node.leader.epoch)
+            assert "the cluster's metadata.version is 99" in alone.failures[0]
+            assert "upgrade this node" in alone.failures.pop()
+
+        run(scenario, metadata_max_idle_interval_ms="0")
+
     def test_a_snapshot_and_what_follows_make_the_same_image(self) -> None:
         async def scenario(alone: ControllerAlone) -> None:
             await three_brokers(alone)
@@ -213,6 +223,18 @@ class TestBrokers:
             again = await FakeBroker(alone, 1, process=2).start(previous_broker_epoch=one.epoch)
             assert part(alone, 0, "u").leader == ONE
             assert again.epoch == alone.controller.image.brokers[ONE].epoch
+
+        run(scenario)
+
+    def test_sessions_do_not_know_the_wall_clock(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        async def scenario(alone: ControllerAlone) -> None:
+            await three_brokers(alone)
+            for minutes in (10, -10, 60 * 24, -60 * 24 * 365):
+                monkeypatch.setattr(SimClock, "now_ms", lambda _, jump=minutes: 1_700_000_000_000 + jump * 60_000)
+                await asyncio.sleep(12)
+            assert set(alone.controller.image.brokers) == {ONE, TWO, THREE}
+            changes = [each for each in log_of(alone) if isinstance(each, records.BrokerRegistrationChangeRecord)]
+            assert [each.fenced for each in changes] == [-1, -1, -1]  # each was unfenced, once
 
         run(scenario)
 

@@ -61,6 +61,7 @@ class Host:
         static: bool = False,
         disk: Disk | None = None,
         election: ElectionState | None = None,
+        directory: int | None = None,
         **settings: Any,
     ) -> None:
         self.now = 0
@@ -75,7 +76,8 @@ class Host:
             contents = snapshot_of(EMPTY_LOG, [kraft_version_record(1), voters_record(members)], b"")
             self.disk.snapshots[EMPTY_LOG] = contents
         self.disk.recover()
-        own = OwnReplica(key(node_id), "cluster", voter(node_id).endpoints)
+        directory_id = UUID(int=node_id if directory is None else directory)
+        own = OwnReplica(ReplicaKey(node_id, directory_id), "cluster", voter(node_id).endpoints)
         self.machine = QuorumMachine(own, config, self.disk, lambda n: n - 1 if n == SHORT_MS else 0)
         self.sent: list[Send] = []
         self.replies: dict[Any, Message] = {}

@@ -165,6 +165,24 @@ def test_fetches_beyond_the_log_of_others_clusters_and_of_the_own_id_do_not_coun
     assert leader.machine.high_watermark is None
 
 
+def test_a_second_node_with_the_id_of_a_voter_is_named_by_its_directory(leader: Host) -> None:
+    leader.ask(fetch_request(ReplicaKey(2, UUID(int=99)), 1, leader.disk.end))
+    assert (
+        "node 2 fetches with the directory AAAAAAAAAAAAAAAAAAAAYw, and the voter 2 has AAAAAAAAAAAAAAAAAAAAAg"
+        in (leader.warnings[-1])
+    )
+
+
+def test_two_nodes_with_the_id_of_a_static_voter_are_named_when_they_take_turns() -> None:
+    leader = Host(static=True)
+    leader.win()
+    for directory in (8, 9):  # a replaced disk looks like this, too
+        leader.ask(fetch_request(ReplicaKey(2, UUID(int=directory)), 1, leader.disk.end), token=directory)
+    assert leader.warnings == []
+    leader.ask(fetch_request(ReplicaKey(2, UUID(int=8)), 1, leader.disk.end))
+    assert "two nodes fetch as the voter 2, in turns with different directories" in leader.warnings[-1]
+
+
 def test_strangers_do_not_fill_the_memory(leader: Host) -> None:
     for number in range(3000):
         leader.ask(fetch_request(ReplicaKey(number + 10, UUID(int=number + 1)), 1, leader.disk.end), token=number)

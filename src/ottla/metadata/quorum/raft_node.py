@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 from ottla.client.sockets import Connect
 from ottla.clock import Clock
-from ottla.errors import KafkaStorageError, OttlaError
+from ottla.errors import CorruptMessage, KafkaStorageError, OttlaError
 from ottla.log.fs import FileSystem
 from ottla.metadata.quorum import election_file
 from ottla.metadata.quorum.answers import Answers
@@ -187,7 +187,7 @@ class RaftNode:
         self._snapshotting = Snapshotting(
             self._log, machine, self._log_config, self._syncing, self._in_thread, self._tasks
         )
-        begun = await self._in_thread(machine.start, election, self._now_ms())
+        begun = await self._in_thread(self._begin, machine, election)
         async with self._log.lock:
             await self._carry_out(begun)
         for listener, snapshot_records in self._waiting_listeners:
@@ -197,6 +197,15 @@ class RaftNode:
         self._tasks.spawn(self._run(), "metadata quorum")
         self._tasks.spawn(self._sync(), "syncs of the metadata log")
         self._tasks.spawn(self._snapshotting.clean(), "deletion of old metadata")
+
+    def _begin(self, machine: QuorumMachine, election: ElectionState | None) -> list[Effect]:
+        try:
+            return machine.start(election, self._now_ms())
+        except CorruptMessage as damaged:
+            raise KafkaStorageError(
+                f"{damaged}. Restore the file. Or remove the directory {self.log.directory}, and the node fetches "
+                "everything from the quorum; remove a voter from the voters first, and add it again afterwards"
+            ) from damaged
 
     def _open(self) -> MetadataLog:
         try:
