@@ -149,7 +149,10 @@ def _advice(state: QuorumState) -> str:
     if isinstance(state.part, Prospective | Candidate):
         missing = [key.node_id for key in state.part.tally.missing]
         advice += f"; no answer from {missing}" if missing else "; their answers were refusals"
-    return advice
+    return (
+        f"{advice}. If that many are lost for good, `ottla quorum recover` lets a surviving one go on alone: see 'When "
+        "the majority of controllers is lost' in docs/cluster.md"
+    )
 
 
 def settle(state: QuorumState, error: int, hint: LeaderHint) -> bool | None:

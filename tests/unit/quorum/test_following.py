@@ -318,6 +318,17 @@ def test_voters_without_a_majority_are_named_after_a_while() -> None:
         host.sent.clear()
     assert 1 <= len(host.warnings) <= 2
     assert "2 of the voters [1, 2, 3] have to run and to reach each other" in host.warnings[0]
+    assert "`ottla quorum recover`" in host.warnings[0]
+
+
+def test_a_voter_whose_directory_is_another_one_says_so() -> None:
+    host = Host(directory=99)
+    host.ask(begin_request(2, 1))
+    host.now += 4000
+    take(host, fetch_answer(2, 1))
+    (warning,) = host.warnings
+    assert "the voter 1 has the directory AAAAAAAAAAAAAAAAAAAAAQ, and this node has AAAAAAAAAAAAAAAAAAAAYw" in warning
+    assert "Give one of two nodes a node.id of its own" in warning
 
 
 def test_wrong_bootstrap_servers_are_named_after_a_while() -> None:

@@ -13,6 +13,7 @@ from ottla.admin import Address, Admin, Quorum, QuorumListener, QuorumReplica, U
 from ottla.cli.app import Verbs
 from ottla.cli.brokers.client import Connection, connection_options
 from ottla.cli.brokers.settings import describe_settings
+from ottla.cli.quorum.recover import recover
 from ottla.cli.terminal.exits import CommandFailed
 from ottla.cli.terminal.output import (
     Row,
@@ -40,6 +41,9 @@ def command() -> None:
 
     --bootstrap names brokers or, so that the quorum shows while no broker runs, all of its controllers.
     """
+
+
+command.add_command(recover)
 
 
 @command.command()

@@ -1,20 +1,16 @@
 """`ottla storage`: format the directories of a node of a quorum, and look at them. Works on files; needs no broker."""
 
 import time
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
 from ottla.cli.app import Verbs
+from ottla.cli.brokers.node_settings import node_settings, pair, settings_options
 from ottla.cli.terminal.exits import FAILED, OK, CommandFailed
 from ottla.cli.terminal.output import Row, columns_of, json_option, note, plural, print_json, print_rows
 from ottla.errors import InvalidConfig, sentence
 from ottla.log.fs import RealFileSystem
-
-if TYPE_CHECKING:
-    from ottla.config.broker import BrokerConfig
 
 FORMATTED_COLUMNS = columns_of("directory~ kind~ directory_id")
 FOUND_COLUMNS = columns_of("directory~ cluster_id node_id# directory_id problem~")
@@ -23,22 +19,6 @@ FOUND_COLUMNS = columns_of("directory~ cluster_id node_id# directory_id problem~
 @click.group(cls=Verbs)
 def command() -> None:
     """Format the directories of a node of a quorum of controllers, and look at them."""
-
-
-def settings_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The file of settings, and settings that win over it."""
-    function = click.option(
-        "--override", "overrides", metavar="KEY=VALUE", multiple=True, help="A setting that wins over the file."
-    )(function)
-    return click.option(
-        "--config",
-        "-c",
-        "file",
-        metavar="SERVER.PROPERTIES",
-        required=True,
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="The settings of the node.",
-    )(function)
 
 
 @command.command("format")
@@ -100,11 +80,11 @@ def format_(
             no_initial_controllers,
             initial_controllers,
             release_version,
-            {name: _level(level) for name, level in (_pair("--feature", text) for text in features)},
+            {name: _level(level) for name, level in (pair("--feature", text) for text in features)},
             [user_record(text) for text in users],
             ignore_formatted,
         )
-        plan = formatting.plan(fs, _settings(file, overrides), wishes)
+        plan = formatting.plan(fs, node_settings(file, overrides), wishes)
         formatting.write(fs, plan, now_ms=time.time_ns() // 1_000_000)
     except (InvalidConfig, OSError) as problem:
         raise CommandFailed(sentence(problem)) from None
@@ -127,7 +107,7 @@ def info(file: Path, overrides: tuple[str, ...], as_json: bool) -> int:
     from ottla.metadata.quorum import formatting
 
     try:
-        found = formatting.inspect(RealFileSystem(), _settings(file, overrides))
+        found = formatting.inspect(RealFileSystem(), node_settings(file, overrides))
     except InvalidConfig as problem:
         raise CommandFailed(sentence(problem)) from None
     rows: list[Row] = [
@@ -155,22 +135,6 @@ def random_uuid(as_json: bool) -> None:
         print_json(made)
     else:
         click.echo(made)
-
-
-def _settings(file: Path, overrides: Sequence[str]) -> "BrokerConfig":
-    """The settings as they are; what they protect is not judged, since nothing listens. Raises InvalidConfig."""
-    from ottla.config.broker import BrokerConfig
-    from ottla.config.loading import given_settings
-
-    wins = dict(_pair("--override", text) for text in overrides)
-    return BrokerConfig(given_settings(file, wins), allow_insecure=True)
-
-
-def _pair(option: str, text: str) -> tuple[str, str]:
-    name, has_value, value = text.partition("=")
-    if not has_value or not name.strip():
-        raise click.UsageError(f"{option} takes NAME=VALUE, not {text!r}")
-    return name.strip(), value.strip()
 
 
 def _level(text: str) -> int:
