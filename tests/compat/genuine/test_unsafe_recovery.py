@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.support.eventually import eventually
 from tests.support.genuine_quorum import CLUSTER_ID, GenuineController, addresses, quorum_status, stop_all
 
 from ottla.cli.app import run
@@ -19,6 +20,10 @@ SURVIVOR = 3
 def create_topic(node: GenuineController, name: str) -> None:
     admin = AdminClient({"bootstrap.servers": node.bootstrap})
     admin.create_topics([NewTopic(name, 1, 1)])[name].result(60)
+
+
+def topics(node: GenuineController) -> set[str]:
+    return set(AdminClient({"bootstrap.servers": node.bootstrap}).list_topics(timeout=30).topics)
 
 
 def test_a_genuine_survivor_goes_on_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -50,6 +55,7 @@ def test_a_genuine_survivor_goes_on_alone(tmp_path: Path, capsys: pytest.Capture
         for node in nodes.values():
             node.wait_until_ready()
         create_topic(survivor, "before")
+        eventually(lambda: "before" in topics(survivor), timeout_s=30)  # else only the others may have it
         for lost in (1, 2):
             nodes[lost].kill()
         assert run([*recover, "--give-up", "1,2", "--yes"]) == exits.FAILED
@@ -62,8 +68,7 @@ def test_a_genuine_survivor_goes_on_alone(tmp_path: Path, capsys: pytest.Capture
         assert run([*recover, "--give-up", "1,2", "--yes"]) == exits.OK
         survivor.start()
         create_topic(survivor, "after")
-        topics = AdminClient({"bootstrap.servers": survivor.bootstrap}).list_topics(timeout=30).topics
-        assert {"before", "after"} <= set(topics)
+        eventually(lambda: {"before", "after"} <= topics(survivor), timeout_s=30)
         status = quorum_status(quorum[SURVIVOR])
         assert f'CurrentVoters:          [{{"id": {SURVIVOR}, ' in status
     finally:
