@@ -536,7 +536,7 @@ class Broker:
         await alone.start(
             listen,
             cluster_id=cluster_id,
-            adopt_from=config.log_dirs,
+            adopt_from=[*dict.fromkeys([*config.log_dirs, file.parent])],
             new_leader_epochs=not all(directory.was_clean for directory in directories.directories),
         )
         stack.push_async_callback(alone.close)

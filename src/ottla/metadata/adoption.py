@@ -93,7 +93,8 @@ def find_adoptable(log_dirs: Iterable[Path], node_id: BrokerId) -> AdoptedMetada
     If the log of Kafka's quorum is there, it defines topics and settings, and directories of unknown topics
     are set aside. Otherwise every topic found is taken over, with settings that lose nothing.
 
-    Raises `AdoptionProblem` when a topic is incomplete or found twice under different ids.
+    Raises `AdoptionProblem` when a topic is incomplete or found twice under different ids, or other brokers are in the
+    cluster.
     """
     log_dirs = list(log_dirs)
     found = _find_topics(log_dirs)
@@ -169,6 +170,14 @@ def _read_quorum_log(log_dirs: Sequence[Path]) -> "ClusterState | None":
 def _adopt_quorum(
     quorum: "ClusterState", found: Mapping[TopicName, AdoptedTopic], node_id: BrokerId
 ) -> AdoptedMetadata:
+    others = sorted(quorum.brokers.keys() - {node_id})
+    if others:  # even if everything is here: they go on, and what either side acknowledged would be lost on the other
+        raise AdoptionProblem(
+            f"{QUORUM_DIRECTORY}: the brokers {others} are in the cluster, too. To have this node take part, name "
+            "all controllers in controller.quorum.bootstrap.servers or controller.quorum.voters. If the other brokers "
+            f"are gone for good, move {QUORUM_DIRECTORY} away: topics are then taken over as they are here, without "
+            "their settings"
+        )
     adopted = AdoptedMetadata(next_producer_id=quorum.next_producer_id or 0)
     for known in quorum.topics.states.values():
         name = known.name

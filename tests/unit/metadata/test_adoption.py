@@ -19,8 +19,10 @@ from ottla.protocol.metadata_records import (
     PartitionRecord,
     ProducerIdsRecord,
     QuotaEntity,
+    RegisterBrokerRecord,
     RemoveTopicRecord,
     TopicRecord,
+    UnregisterBrokerRecord,
     UserScramCredentialRecord,
     encode_record,
 )
@@ -193,6 +195,35 @@ def test_a_broker_of_several_is_not_taken_over_alone(tmp_path: Path) -> None:
     (quorum / "00000000000000000000.log").write_bytes(batch(0, *map(metadata_record, records)))
     with pytest.raises(AdoptionProblem, match=r"kept by brokers \[2, 3\]"):
         find_adoptable([tmp_path], BrokerId(1))
+
+
+def test_a_broker_of_several_that_holds_everything_is_not_taken_over_alone(tmp_path: Path) -> None:
+    """With as many replicas as brokers, nothing else tells: the others would go on without it."""
+    directory, metadata = tmp_path / "data", tmp_path / "metadata"
+    partition_directory(directory, "kept-0")
+    quorum = metadata / "__cluster_metadata-0"
+    quorum.mkdir(parents=True)
+    topic = [TopicRecord(name="kept", topic_id=ID), new_partition(ID, [1, 2])]
+    own, other = (
+        RegisterBrokerRecord(
+            broker_id=number,
+            incarnation_id=UUID(int=number),
+            broker_epoch=number,
+            end_points=[],
+            features=[],
+            rack=None,
+        )
+        for number in (1, 2)
+    )
+
+    def write(*records: Message) -> None:
+        (quorum / "00000000000000000000.log").write_bytes(batch(0, *map(metadata_record, records)))
+
+    write(*topic, own, other)
+    with pytest.raises(AdoptionProblem, match=r"the brokers \[2\] are in the cluster, too"):
+        find_adoptable([directory, metadata], BrokerId(1))
+    write(*topic, own, other, UnregisterBrokerRecord(broker_id=2, broker_epoch=2))
+    assert find_adoptable([directory, metadata], BrokerId(1)) is not None
 
 
 def test_an_aborted_transaction_of_the_quorum_does_not_count() -> None:
