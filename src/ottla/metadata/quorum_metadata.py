@@ -8,7 +8,7 @@ Nothing is changed here: requests that change metadata are forwarded to the acti
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from ottla.cluster.commands import CreateTopic
@@ -78,6 +78,8 @@ class QuorumMetadata(MetadataView):
         self._has_failed = False
         self._is_known = False
         self._producer_ids = range(0)
+        self._stopping: frozenset[BrokerId] = frozenset()
+        """The brokers in controlled shutdown: alive, they still fetch what they are in sync with, and nothing else."""
         self._acls: FollowedAcls | None = None
         self._take_tokens: Callable[[Iterable[str]], None] | None = None
         self.create_at_controller: CreateAtController | None = None
@@ -119,6 +121,8 @@ class QuorumMetadata(MetadataView):
         self.state.controller_id = self._any_broker()
         image = self.state.image(self.offset)
         if image is not self._image:
+            registered = self.state.brokers.values()
+            self._stopping = frozenset(BrokerId(each.broker_id) for each in registered if each.in_controlled_shutdown)
             self._show(image)
         if self._acls is not None:
             (self._acls.follow if old is None else self._acls.follow_anew)(self.state)
@@ -173,6 +177,12 @@ class QuorumMetadata(MetadataView):
     def features_epoch(self) -> int:
         """The offset of the metadata log up to which the feature levels are known, as with genuine brokers."""
         return self.offset
+
+    @property
+    def in_sync_candidates(self) -> Collection[BrokerId]:
+        """See `MetadataView`. Kafka's leaders do not wait for brokers in controlled shutdown either."""
+        brokers = self._image.brokers.keys()
+        return brokers - self._stopping if self._stopping else brokers
 
     @property
     def fenced_brokers(self) -> list[BrokerImage]:

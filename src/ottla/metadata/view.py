@@ -7,7 +7,7 @@ controller.
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from ottla.cluster.commands import CreateTopic
@@ -120,6 +120,11 @@ class MetadataView(ABC):
     def fenced_brokers(self) -> Sequence[BrokerImage]:
         """The brokers that are registered and do not serve; of a cluster with ZooKeeper there are none."""
         return ()
+
+    @property
+    def in_sync_candidates(self) -> Collection[BrokerId]:
+        """The brokers that may get into sync: those that are alive and, with a quorum, are not about to stop."""
+        return self._image.brokers.keys()
 
     def feature(self, name: str) -> int:
         """The finalized level of a feature such as `transaction.version`; 0 if there is none."""

@@ -19,6 +19,6 @@ class ReplicaEnvironment(NamedTuple):
     lag_s: float
     """replica.lag.time.max.ms"""
     alive: Callable[[], Collection[BrokerId]]
-    """The brokers that are."""
+    """The brokers that are, and are not about to stop."""
     propose: "Callable[[Partition, Proposal], None]"
     """Have the controller change a partition's in-sync replicas."""

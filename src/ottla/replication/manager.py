@@ -126,7 +126,7 @@ class ReplicaManager:
             self._broker_id,
             loop.time,
             config.replica_lag_time_max_ms / 1000,
-            lambda: self._metadata.image.brokers.keys(),
+            lambda: self._metadata.in_sync_candidates,
             lambda partition, proposal: self.propose(partition, proposal),
         )
         self.fetchers: Fetchers = NoFetchers()

@@ -14,17 +14,23 @@ from ottla.protocol.schema import Message
 from ottla.security.acls import StandardAuthorizer
 
 LEVEL = 30
-BROKER = records.RegisterBrokerRecord(
-    broker_id=1,
-    incarnation_id=UUID(int=5),
-    broker_epoch=1,
-    end_points=[],
-    features=[],
-    rack=None,
-    fenced=True,
-    in_controlled_shutdown=False,
-    log_dirs=[UUID(int=100)],
-)
+
+
+def registration(epoch: int, *, fenced: bool) -> records.RegisterBrokerRecord:
+    return records.RegisterBrokerRecord(
+        broker_id=1,
+        incarnation_id=UUID(int=5),
+        broker_epoch=epoch,
+        end_points=[],
+        features=[],
+        rack=None,
+        fenced=fenced,
+        in_controlled_shutdown=False,
+        log_dirs=[UUID(int=100)],
+    )
+
+
+BROKER = registration(1, fenced=True)
 UNFENCED = records.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=1, fenced=-1)
 RULE = records.AccessControlEntryRecord(
     id=UUID(int=9),
@@ -122,3 +128,15 @@ def test_a_record_that_cannot_be_understood_stops_the_broker_and_leaves_the_imag
     assert "metadata log cannot be followed" in told.stopped[0]
     assert told.metadata.image is image
     assert told.metadata.offset == 2
+
+
+def test_a_broker_that_is_about_to_stop_gets_into_sync_no_longer() -> None:
+    """It fetches no partition any more that it is out of sync with: a leader that waited would wait in vain."""
+    story = Story()
+    story.commit(level(), BROKER, UNFENCED)
+    assert set(story.metadata.in_sync_candidates) == {1}
+    story.commit(records.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=1, in_controlled_shutdown=1))
+    assert set(story.metadata.in_sync_candidates) == set()
+    assert set(story.metadata.image.brokers) == {1}
+    story.commit(registration(2, fenced=False))
+    assert set(story.metadata.in_sync_candidates) == {1}
