@@ -28,6 +28,8 @@ class SteadyProducer:
             }
         )
         self.acknowledged: list[tuple[float, bytes]] = []
+        self.waits_s: list[tuple[float, float]] = []
+        """When each record was acknowledged, and how long that took since it was produced."""
         self.failed: list[KafkaError] = []
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -56,7 +58,9 @@ class SteadyProducer:
         if error is None:
             value = message.value()
             assert value is not None
-            self.acknowledged.append((time.monotonic(), value))
+            now = time.monotonic()
+            self.acknowledged.append((now, value))
+            self.waits_s.append((now, message.latency() or 0.0))
         else:
             self.failed.append(error)
 
@@ -68,3 +72,7 @@ class SteadyProducer:
     def longest_pause_s(self) -> float:
         times = [at for at, _ in self.acknowledged]
         return max((after - before for before, after in pairwise(times)), default=0.0)
+
+    def longest_wait_s(self, since: float = 0.0) -> float:
+        """How long any record acknowledged since then has waited for that."""
+        return max((wait for at, wait in list(self.waits_s) if at >= since), default=0.0)
