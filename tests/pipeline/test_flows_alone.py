@@ -116,10 +116,11 @@ def _fails_and_goes_on_alone(broker: BrokerProcess, tmp_path: Path, *, and_again
         assert json.loads(served("/health/ready"))["reasons"] == [
             "flow delivered has failed: ValueError: the store is closed"
         ]
+        read = 'ottla_pipeline_records_total{flow="copied",run="orders"} 3.0'
+        eventually(lambda: read in served("/metrics"), timeout_s=_WITHIN_S)  # figures come after the output
         shown = served("/metrics")
         assert 'ottla_pipeline_flow_state{flow="delivered",run="orders",state="failed"} 1.0' in shown
         assert 'ottla_pipeline_restarts_total{flow="delivered",run="orders"} 5.0' in shown
-        assert 'ottla_pipeline_records_total{flow="copied",run="orders"} 3.0' in shown
         broken = 'ottla_pipeline_broken_expectations_total{expectation="is early",flow="copied",otherwise="warn"'
         assert f'{broken},run="orders",view="copied"}} 1.0' in shown
 

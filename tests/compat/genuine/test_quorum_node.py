@@ -93,6 +93,7 @@ def records_in(segment: bytes) -> list[tuple[int, bytes]]:
     ]
 
 
+@pytest.mark.soak
 def test_an_ottla_node_follows_votes_and_leads_in_a_genuine_quorum(mixed: Mixed) -> None:
     async def run() -> None:
         voter, observer = mixed.ottla(OTTLA), mixed.ottla(OBSERVER)
