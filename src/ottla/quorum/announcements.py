@@ -9,7 +9,7 @@ from ottla.protocol.messages import begin_quorum_epoch, end_quorum_epoch
 from ottla.quorum import checks, leading
 from ottla.quorum.effects import Destination, Reply, Token
 from ottla.quorum.replicas import ReplicaKey
-from ottla.quorum.requests import TOPIC, partition_of
+from ottla.quorum.requests import partition_of, topics_of
 from ottla.quorum.roles import Follower
 from ottla.quorum.state import QuorumState
 
@@ -29,23 +29,13 @@ def handle_begin(
     ):
         error = ErrorCode.INVALID_VOTER_KEY
     response = begin_quorum_epoch.BeginQuorumEpochResponse(
-        topics=[
-            begin_quorum_epoch.ResponseTopicData(
-                topic_name=TOPIC,
-                partitions=[
-                    begin_quorum_epoch.ResponsePartitionData(
-                        partition_index=0,
-                        error_code=error,
-                        leader_id=-1 if state.leader_id is None else state.leader_id,
-                        leader_epoch=state.epoch,
-                    )
-                ],
-            )
-        ],
-        node_endpoints=[
-            begin_quorum_epoch.NodeEndpoint(node_id=node_id, host=host, port=port)
-            for node_id, host, port in leading.leader_endpoints(state, version >= 1)
-        ],
+        topics=topics_of(
+            begin_quorum_epoch.ResponseTopicData,
+            begin_quorum_epoch.ResponsePartitionData(
+                partition_index=0, error_code=error, leader_id=state.sent_leader_id, leader_epoch=state.epoch
+            ),
+        ),
+        node_endpoints=leading.leader_endpoints(state, begin_quorum_epoch.NodeEndpoint, wanted=version >= 1),
     )
     state.emit(Reply(token, response))
 
@@ -61,31 +51,20 @@ def handle_end(state: QuorumState, token: Token, request: end_quorum_epoch.EndQu
     if error is ErrorCode.NONE and isinstance(state.part, Follower) and state.leader_id == asked.leader_id:
         state.part.deadline = state.now_ms + _backoff_ms(state, asked)
     response = end_quorum_epoch.EndQuorumEpochResponse(
-        topics=[
-            end_quorum_epoch.ResponseTopicData(
-                topic_name=TOPIC,
-                partitions=[
-                    end_quorum_epoch.ResponsePartitionData(
-                        partition_index=0,
-                        error_code=error,
-                        leader_id=-1 if state.leader_id is None else state.leader_id,
-                        leader_epoch=state.epoch,
-                    )
-                ],
-            )
-        ],
-        node_endpoints=[
-            end_quorum_epoch.NodeEndpoint(node_id=node_id, host=host, port=port)
-            for node_id, host, port in leading.leader_endpoints(state, version >= 1)
-        ],
+        topics=topics_of(
+            end_quorum_epoch.ResponseTopicData,
+            end_quorum_epoch.ResponsePartitionData(
+                partition_index=0, error_code=error, leader_id=state.sent_leader_id, leader_epoch=state.epoch
+            ),
+        ),
+        node_endpoints=leading.leader_endpoints(state, end_quorum_epoch.NodeEndpoint, wanted=version >= 1),
     )
     state.emit(Reply(token, response))
 
 
 def _refused(state: QuorumState, cluster_id: str | None, asked: object) -> ErrorCode:
-    if not checks.is_own_cluster(state, cluster_id):
-        return ErrorCode.INCONSISTENT_CLUSTER_ID
-    return ErrorCode.INVALID_REQUEST if asked is None or not state.own.can_vote else ErrorCode.NONE
+    error = checks.addressing_error(state, cluster_id, asked)
+    return error if error or state.own.can_vote else ErrorCode.INVALID_REQUEST
 
 
 def _follow(state: QuorumState, leader_id: int, epoch: int, endpoints: list[Any]) -> ErrorCode:

@@ -123,9 +123,9 @@ def handle_update(state: QuorumState, token: Token, request: UpdateRaftVoterRequ
     error = _update_error(state, request, voter)
     if error is ErrorCode.NONE and isinstance(state.part, LeaderState):
         error = _update(state, state.part, voter)
-    address = checks.own_address(state) if state.leader_id == state.own_id else state.leader
+    address = checks.leader_address(state)
     hint = CurrentLeader(
-        leader_id=-1 if state.leader_id is None else state.leader_id,
+        leader_id=state.sent_leader_id,
         leader_epoch=state.epoch,
         host="" if address is None else address.host,
         port=0 if address is None else address.port,

@@ -38,6 +38,13 @@ def is_own_cluster(state: QuorumState, cluster_id: str | None) -> bool:
     return cluster_id is None or cluster_id == state.own.cluster_id
 
 
+def addressing_error(state: QuorumState, cluster_id: str | None, asked: object) -> ErrorCode:
+    """The error of a request of another cluster, or without a partition `asked` about; NONE if it has neither."""
+    if not is_own_cluster(state, cluster_id):
+        return ErrorCode.INCONSISTENT_CLUSTER_ID
+    return ErrorCode.INVALID_REQUEST if asked is None else ErrorCode.NONE
+
+
 def is_for_own_replica(state: QuorumState, key: ReplicaKey) -> bool:
     """Whether a request that names its receiver means this replica. -1 and null ids name nobody."""
     if key.node_id < 0:
@@ -91,6 +98,11 @@ def known_address(state: QuorumState, node_id: int) -> Destination | None:
 
 def own_address(state: QuorumState) -> Destination | None:
     return state.destination_of(state.own_voter)
+
+
+def leader_address(state: QuorumState) -> Destination | None:
+    """The address of this epoch's leader, which may be this replica; None if it is not known."""
+    return own_address(state) if state.leader_id == state.own_id else state.leader
 
 
 def adopt(state: QuorumState, hint: LeaderHint) -> bool:

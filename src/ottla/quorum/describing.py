@@ -7,7 +7,7 @@ from ottla.protocol.messages import describe_quorum
 from ottla.quorum.effects import Reply, Token
 from ottla.quorum.leader_state import LeaderState, Progress
 from ottla.quorum.replicas import ReplicaKey
-from ottla.quorum.requests import TOPIC, partition_of
+from ottla.quorum.requests import partition_of, topics_of
 from ottla.quorum.state import QuorumState
 
 
@@ -19,9 +19,8 @@ def handle_describe(
         state.emit(Reply(token, _unknown_partitions(request)))
         return
     if not isinstance(state.part, LeaderState):
-        partition = _error(0, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        topic = describe_quorum.ResponseTopicData(topic_name=TOPIC, partitions=[partition])
-        state.emit(Reply(token, describe_quorum.DescribeQuorumResponse(topics=[topic])))
+        topics = topics_of(describe_quorum.ResponseTopicData, _error(0, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        state.emit(Reply(token, describe_quorum.DescribeQuorumResponse(topics=topics)))
         return
     state.emit(Reply(token, _description(state, state.part, version)))
 
@@ -74,7 +73,7 @@ def _description(state: QuorumState, leader: LeaderState, version: int) -> descr
         observers=observers,
     )
     return describe_quorum.DescribeQuorumResponse(
-        topics=[describe_quorum.ResponseTopicData(topic_name=TOPIC, partitions=[partition])],
+        topics=topics_of(describe_quorum.ResponseTopicData, partition),
         nodes=_nodes(leader) if version >= 2 else [],
     )
 

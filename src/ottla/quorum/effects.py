@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
+from ottla.protocol.messages.fetch import FetchResponse
+from ottla.protocol.messages.fetch_snapshot import FetchSnapshotResponse
 from ottla.protocol.schema import Message
 from ottla.quorum.election_state import ElectionState
 from ottla.quorum.replicas import OffsetAndEpoch, VoterSet
@@ -88,7 +90,7 @@ class ReplyRecords:
     """
 
     token: Token
-    response: Message
+    response: FetchResponse
     offset: int
     max_bytes: int
 
@@ -98,7 +100,7 @@ class ReplySnapshot:
     """Answer a FetchSnapshot: `response` with the snapshot's bytes from `position` on as its `unaligned_records`."""
 
     token: Token
-    response: Message
+    response: FetchSnapshotResponse
     snapshot: OffsetAndEpoch
     position: int
     max_bytes: int

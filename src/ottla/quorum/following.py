@@ -9,6 +9,7 @@ from typing import Final
 
 from ottla.errors import CorruptMessage, ErrorCode, UnsupportedForMessageFormat
 from ottla.protocol.messages import fetch, fetch_snapshot
+from ottla.protocol.schema import Message
 from ottla.quorum import checks, leading
 from ottla.quorum.effects import AppendFetched, Destination, DropSnapshot, InstallSnapshot, WriteSnapshot
 from ottla.quorum.links import Outbound
@@ -94,7 +95,7 @@ def _report_to_leader(state: QuorumState, follower: Follower) -> bool:
     if state.is_voter:
         if found == state.own_voter or (not has_levels and follower.has_reported):
             return False
-        request: object = update_voter_request(state)
+        request: Message = update_voter_request(state)
     elif has_levels and state.own.can_vote and state.config.auto_join:
         request = add_voter_request(state) if found is None else remove_voter_request(state, found.key)
     else:
@@ -102,7 +103,7 @@ def _report_to_leader(state: QuorumState, follower: Follower) -> bool:
     if not state.links.is_idle:
         return False
     follower.report_at = state.now_ms + state.config.fetch_timeout_ms
-    return state.send(follower.leader, request) is not None  # type: ignore[arg-type]  # all three are messages
+    return state.send(follower.leader, request) is not None
 
 
 def _fetch_from_any(state: QuorumState) -> None:

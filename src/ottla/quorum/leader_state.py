@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
-from ottla.protocol.schema import Message
 from ottla.quorum.effects import Token
 from ottla.quorum.replicas import Endpoint, ReplicaKey, Voter, VoterSet
 
@@ -63,7 +62,6 @@ class ParkedFetch:
     """A fetch that waits for records or for a greater high watermark."""
 
     token: Token
-    request: Message
     version: int
     offset: int
     max_bytes: int
@@ -89,7 +87,7 @@ class PendingChange:
 
 @dataclass(slots=True)
 class LeaderState:
-    """The leader's part of the machine; `own` is the leader's own key."""
+    """The leader's part of the machine; `own` is its own entry among the voters."""
 
     own: Voter
     epoch_start: int

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol, TypeVar
+
 from ottla.errors import ErrorCode
 from ottla.protocol.messages import begin_quorum_epoch, end_quorum_epoch
 from ottla.protocol.messages.control_records import LeaderChangeMessage
@@ -15,6 +17,12 @@ from ottla.quorum.requests import begin_request, end_request, partition_of
 from ottla.quorum.roles import Candidate, Resigned
 from ottla.quorum.state import QuorumState
 from ottla.quorum.voter_history import IN_BOOTSTRAP, kraft_version_record, voters_record
+
+E_co = TypeVar("E_co", covariant=True)
+
+
+class _EndpointClass(Protocol[E_co]):
+    def __call__(self, *, node_id: int, host: str, port: int) -> E_co: ...
 
 
 def become_leader(state: QuorumState, candidate: Candidate) -> None:
@@ -106,11 +114,7 @@ def poll_resigned(state: QuorumState, resigned: Resigned) -> None:
 
 def on_begin(state: QuorumState, outbound: Outbound, response: begin_quorum_epoch.BeginQuorumEpochResponse) -> bool:
     """A voter's answer to the announcement."""
-    found: begin_quorum_epoch.ResponsePartitionData | None = partition_of(response.topics)
-    if response.error_code or found is None:
-        return report(state, outbound, response.error_code)
-    hint = checks.hint_of(state, found.leader_id, found.leader_epoch, response.node_endpoints)
-    settled = checks.settle(state, found.error_code, hint)
+    settled = _settle(state, outbound, response)
     if settled is not None:
         return settled
     if isinstance(state.part, LeaderState) and outbound.to.node_id in state.part.progress:
@@ -120,11 +124,7 @@ def on_begin(state: QuorumState, outbound: Outbound, response: begin_quorum_epoc
 
 def on_end(state: QuorumState, outbound: Outbound, response: end_quorum_epoch.EndQuorumEpochResponse) -> bool:
     """A voter's answer to the resignation."""
-    found: end_quorum_epoch.ResponsePartitionData | None = partition_of(response.topics)
-    if response.error_code or found is None:
-        return report(state, outbound, response.error_code)
-    hint = checks.hint_of(state, found.leader_id, found.leader_epoch, response.node_endpoints)
-    settled = checks.settle(state, found.error_code, hint)
+    settled = _settle(state, outbound, response)
     if settled is not None:
         return settled
     if isinstance(state.part, Resigned) and outbound.to.node_id is not None:
@@ -132,12 +132,26 @@ def on_end(state: QuorumState, outbound: Outbound, response: end_quorum_epoch.En
     return True
 
 
-def leader_endpoints(state: QuorumState, wanted: bool) -> list[tuple[int, str, int]]:
-    """Id, host and port of the leader for a response, if it is known and its version has a place for it."""
-    if not wanted or state.leader_id is None:
+def _settle(
+    state: QuorumState,
+    outbound: Outbound,
+    response: begin_quorum_epoch.BeginQuorumEpochResponse | end_quorum_epoch.EndQuorumEpochResponse,
+) -> bool | None:
+    """What both answers have in common; returns what `checks.settle` does."""
+    found: begin_quorum_epoch.ResponsePartitionData | end_quorum_epoch.ResponsePartitionData | None
+    found = partition_of(response.topics)
+    if response.error_code or found is None:
+        return report(state, outbound, response.error_code)
+    hint = checks.hint_of(state, found.leader_id, found.leader_epoch, response.node_endpoints)
+    return checks.settle(state, found.error_code, hint)
+
+
+def leader_endpoints(state: QuorumState, endpoint_class: _EndpointClass[E_co], *, wanted: bool) -> list[E_co]:
+    """The leader's address for a response, if it is known and the response's version has a place for it."""
+    address = checks.leader_address(state)
+    if not wanted or state.leader_id is None or address is None:
         return []
-    address = checks.own_address(state) if state.leader_id == state.own_id else state.leader
-    return [] if address is None else [(state.leader_id, address.host, address.port)]
+    return [endpoint_class(node_id=state.leader_id, host=address.host, port=address.port)]
 
 
 def report(state: QuorumState, outbound: Outbound, error: int) -> bool:

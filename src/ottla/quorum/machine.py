@@ -207,8 +207,7 @@ class QuorumMachine:
         if not records:
             raise ValueError("an append needs records")
         state = self._begin(now_ms)
-        if not isinstance(state.part, LeaderState) or epoch != state.epoch or state.is_shutting_down:
-            raise NotLeader(f"node {state.own_id} does not lead the metadata quorum in epoch {epoch}")
+        self._leader_of(epoch)
         state.emit(Append(state.end.offset, state.epoch, records))
         state.end = OffsetAndEpoch(state.end.offset + len(records), state.epoch)
         return self._finish()
@@ -219,10 +218,14 @@ class QuorumMachine:
         """As the leader of `epoch`, raise kraft.version from 0 to 1; final once the high watermark is past the log's
         present end. Raises NotLeader, and ApiError if the voters do not support it."""
         state = self._begin(now_ms)
+        changes.upgrade(state, self._leader_of(epoch), level, validate_only=validate_only)
+        return self._finish()
+
+    def _leader_of(self, epoch: int) -> LeaderState:
+        state = self._state
         if not isinstance(state.part, LeaderState) or epoch != state.epoch or state.is_shutting_down:
             raise NotLeader(f"node {state.own_id} does not lead the metadata quorum in epoch {epoch}")
-        changes.upgrade(state, state.part, level, validate_only=validate_only)
-        return self._finish()
+        return state.part
 
     def synced(self, end_offset: int, now_ms: int) -> list[Effect]:
         """The log as it is now is durable up to `end_offset`; syncs begun before a truncation do not count."""

@@ -43,7 +43,9 @@ class ReplicaKey(NamedTuple):
     directory_id: UUID = NULL_UUID
 
     def __str__(self) -> str:
-        return f"{self.node_id}" if self.directory_id == NULL_UUID else f"{self.node_id} ({self.directory_id})"
+        return (
+            f"{self.node_id}" if self.directory_id == NULL_UUID else f"{self.node_id} ({uuid_text(self.directory_id)})"
+        )
 
 
 class Endpoint(NamedTuple):
@@ -125,7 +127,3 @@ class VoterSet:
     def without(self, key: ReplicaKey) -> VoterSet:
         """The set without the replica `key`."""
         return VoterSet(voter for voter in self if not voter.is_replica(key))
-
-    def supports(self, kraft_version: int) -> bool:
-        """Whether all voters implement this level of `kraft.version`."""
-        return all(voter.supports(kraft_version) for voter in self)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeVar
 from uuid import UUID
 
 from ottla.protocol.messages import (
@@ -23,6 +23,17 @@ from ottla.quorum.state import SUPPORTED_KRAFT_VERSIONS, QuorumState
 
 TOPIC: Final = "__cluster_metadata"
 TOPIC_ID: Final = UUID(int=1)
+P = TypeVar("P")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class _TopicClass(Protocol[P, T_co]):
+    def __call__(self, *, topic_name: str, partitions: list[P]) -> T_co: ...
+
+
+def topics_of(topic_class: _TopicClass[P, T_co], partition: P) -> list[T_co]:
+    """The topics of a request or response about the metadata log alone."""
+    return [topic_class(topic_name=TOPIC, partitions=[partition])]
 
 
 def partition_of(topics: Sequence[Any]) -> Any | None:
@@ -43,23 +54,19 @@ def vote_request(state: QuorumState, voter: ReplicaKey, *, pre_vote: bool) -> vo
     return vote.VoteRequest(
         cluster_id=state.own.cluster_id,
         voter_id=voter.node_id,
-        topics=[
-            vote.TopicData(
-                topic_name=TOPIC,
-                partitions=[
-                    vote.PartitionData(
-                        partition_index=0,
-                        replica_epoch=state.epoch,
-                        replica_id=state.own_id,
-                        replica_directory_id=state.own.key.directory_id,
-                        voter_directory_id=voter.directory_id,
-                        last_offset_epoch=state.end.epoch,
-                        last_offset=state.end.offset,
-                        pre_vote=pre_vote,
-                    )
-                ],
-            )
-        ],
+        topics=topics_of(
+            vote.TopicData,
+            vote.PartitionData(
+                partition_index=0,
+                replica_epoch=state.epoch,
+                replica_id=state.own_id,
+                replica_directory_id=state.own.key.directory_id,
+                voter_directory_id=voter.directory_id,
+                last_offset_epoch=state.end.epoch,
+                last_offset=state.end.offset,
+                pre_vote=pre_vote,
+            ),
+        ),
     )
 
 
@@ -67,19 +74,15 @@ def begin_request(state: QuorumState, voter: ReplicaKey) -> begin_quorum_epoch.B
     return begin_quorum_epoch.BeginQuorumEpochRequest(
         cluster_id=state.own.cluster_id,
         voter_id=voter.node_id,
-        topics=[
-            begin_quorum_epoch.TopicData(
-                topic_name=TOPIC,
-                partitions=[
-                    begin_quorum_epoch.PartitionData(
-                        partition_index=0,
-                        voter_directory_id=voter.directory_id,
-                        leader_id=state.own_id,
-                        leader_epoch=state.epoch,
-                    )
-                ],
-            )
-        ],
+        topics=topics_of(
+            begin_quorum_epoch.TopicData,
+            begin_quorum_epoch.PartitionData(
+                partition_index=0,
+                voter_directory_id=voter.directory_id,
+                leader_id=state.own_id,
+                leader_epoch=state.epoch,
+            ),
+        ),
         leader_endpoints=[
             begin_quorum_epoch.LeaderEndpoint(name=name, host=host, port=port)
             for name, host, port in state.own.endpoints
@@ -90,25 +93,19 @@ def begin_request(state: QuorumState, voter: ReplicaKey) -> begin_quorum_epoch.B
 def end_request(state: QuorumState, successors: list[ReplicaKey]) -> end_quorum_epoch.EndQuorumEpochRequest:
     return end_quorum_epoch.EndQuorumEpochRequest(
         cluster_id=state.own.cluster_id,
-        topics=[
-            end_quorum_epoch.TopicData(
-                topic_name=TOPIC,
-                partitions=[
-                    end_quorum_epoch.PartitionData(
-                        partition_index=0,
-                        leader_id=state.own_id,
-                        leader_epoch=state.epoch,
-                        preferred_successors=[key.node_id for key in successors],
-                        preferred_candidates=[
-                            end_quorum_epoch.ReplicaInfo(
-                                candidate_id=key.node_id, candidate_directory_id=key.directory_id
-                            )
-                            for key in successors
-                        ],
-                    )
+        topics=topics_of(
+            end_quorum_epoch.TopicData,
+            end_quorum_epoch.PartitionData(
+                partition_index=0,
+                leader_id=state.own_id,
+                leader_epoch=state.epoch,
+                preferred_successors=[key.node_id for key in successors],
+                preferred_candidates=[
+                    end_quorum_epoch.ReplicaInfo(candidate_id=key.node_id, candidate_directory_id=key.directory_id)
+                    for key in successors
                 ],
-            )
-        ],
+            ),
+        ),
         leader_endpoints=[
             end_quorum_epoch.LeaderEndpoint(name=name, host=host, port=port) for name, host, port in state.own.endpoints
         ],

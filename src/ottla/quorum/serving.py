@@ -56,12 +56,10 @@ def locate(state: QuorumState, at: OffsetAndEpoch) -> Position:
 
 def handle_fetch(state: QuorumState, token: Token, request: fetch.FetchRequest, version: int) -> None:
     """Serve a follower's or observer's fetch, or park it until there are records for it."""
-    if not checks.is_own_cluster(state, request.cluster_id):
-        state.emit(Reply(token, fetch.FetchResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID, responses=[])))
-        return
     asked: fetch.FetchPartition | None = partition_of(request.topics)
-    if asked is None:
-        state.emit(Reply(token, fetch.FetchResponse(error_code=ErrorCode.INVALID_REQUEST, responses=[])))
+    refused = checks.addressing_error(state, request.cluster_id, asked)
+    if refused or asked is None:
+        state.emit(Reply(token, fetch.FetchResponse(error_code=refused, responses=[])))
         return
     key = _sender(request, asked)
     error = _fetch_error(state, key, request, asked)
@@ -107,7 +105,6 @@ def _serve(
     note_fetch(state, leader, key, at.offset)
     parked = ParkedFetch(
         token,
-        request,
         version,
         at.offset,
         max(request.max_bytes, 0),
@@ -186,9 +183,7 @@ def fetch_response(
         error_code=error,
         high_watermark=-1 if known is None else known,
         log_start_offset=state.log.start_offset,
-        current_leader=fetch.LeaderIdAndEpoch(
-            leader_id=-1 if state.leader_id is None else state.leader_id, leader_epoch=state.epoch
-        ),
+        current_leader=fetch.LeaderIdAndEpoch(leader_id=state.sent_leader_id, leader_epoch=state.epoch),
         diverging_epoch=None
         if diverging is None
         else fetch.EpochEndOffset(epoch=diverging.epoch, end_offset=diverging.offset),
@@ -198,10 +193,7 @@ def fetch_response(
     )
     return fetch.FetchResponse(
         responses=[fetch.FetchableTopicResponse(topic=TOPIC, topic_id=TOPIC_ID, partitions=[partition])],
-        node_endpoints=[
-            fetch.NodeEndpoint(node_id=node_id, host=host, port=port)
-            for node_id, host, port in leading.leader_endpoints(state, version >= 16)
-        ],
+        node_endpoints=leading.leader_endpoints(state, fetch.NodeEndpoint, wanted=version >= 16),
     )
 
 
@@ -209,13 +201,9 @@ def handle_fetch_snapshot(
     state: QuorumState, token: Token, request: fetch_snapshot.FetchSnapshotRequest, version: int
 ) -> None:
     """Serve a piece of a snapshot."""
-    if not checks.is_own_cluster(state, request.cluster_id):
-        refused = ErrorCode.INCONSISTENT_CLUSTER_ID
-        state.emit(Reply(token, fetch_snapshot.FetchSnapshotResponse(error_code=refused, topics=[])))
-        return
     asked: fetch_snapshot.PartitionSnapshot | None = partition_of(request.topics)
-    if asked is None:
-        refused = ErrorCode.INVALID_REQUEST
+    refused = checks.addressing_error(state, request.cluster_id, asked)
+    if refused or asked is None:
         state.emit(Reply(token, fetch_snapshot.FetchSnapshotResponse(error_code=refused, topics=[])))
         return
     snapshot = OffsetAndEpoch(asked.snapshot_id.end_offset, asked.snapshot_id.epoch)
@@ -250,17 +238,12 @@ def _snapshot_response(
         index=0,
         error_code=error,
         snapshot_id=asked.snapshot_id if is_served else snapshot_id(EMPTY_LOG),
-        current_leader=fetch_snapshot.LeaderIdAndEpoch(
-            leader_id=-1 if state.leader_id is None else state.leader_id, leader_epoch=state.epoch
-        ),
+        current_leader=fetch_snapshot.LeaderIdAndEpoch(leader_id=state.sent_leader_id, leader_epoch=state.epoch),
         size=size if is_served else 0,
         position=asked.position if is_served else 0,
         unaligned_records=b"",
     )
     return fetch_snapshot.FetchSnapshotResponse(
         topics=[fetch_snapshot.ResponseTopicSnapshot(name=TOPIC, partitions=[partition])],
-        node_endpoints=[
-            fetch_snapshot.NodeEndpoint(node_id=node_id, host=host, port=port)
-            for node_id, host, port in leading.leader_endpoints(state, version >= 1)
-        ],
+        node_endpoints=leading.leader_endpoints(state, fetch_snapshot.NodeEndpoint, wanted=version >= 1),
     )

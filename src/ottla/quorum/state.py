@@ -100,6 +100,11 @@ class QuorumState:
         return self.own.key.node_id
 
     @property
+    def sent_leader_id(self) -> int:
+        """The leader's node id as messages have it: -1 where it is not known."""
+        return -1 if self.leader_id is None else self.leader_id
+
+    @property
     def is_voter(self) -> bool:
         """Whether this replica is among the newest voters of its log."""
         return self.own.can_vote and self.history.voters.includes(self.own.key)

@@ -8,19 +8,17 @@ from ottla.quorum import checks, leading
 from ottla.quorum.effects import Reply, Token
 from ottla.quorum.links import Outbound
 from ottla.quorum.replicas import OffsetAndEpoch, ReplicaKey
-from ottla.quorum.requests import TOPIC, partition_of, vote_request
+from ottla.quorum.requests import partition_of, topics_of, vote_request
 from ottla.quorum.roles import Candidate, Follower, Prospective, Resigned, Unattached
 from ottla.quorum.state import QuorumState
 
 
 def handle_vote(state: QuorumState, token: Token, request: vote.VoteRequest, version: int) -> None:
     """Answer a request for a vote or a pre-vote."""
-    if not checks.is_own_cluster(state, request.cluster_id):
-        _refuse(state, token, ErrorCode.INCONSISTENT_CLUSTER_ID)
-        return
     asked: vote.PartitionData | None = partition_of(request.topics)
-    if asked is None:
-        _refuse(state, token, ErrorCode.INVALID_REQUEST)
+    refused = checks.addressing_error(state, request.cluster_id, asked)
+    if refused or asked is None:
+        state.emit(Reply(token, vote.VoteResponse(error_code=refused, topics=[])))
         return
     error = _error_of(state, asked)
     granted = False
@@ -77,30 +75,19 @@ def may_grant(state: QuorumState, candidate: ReplicaKey, *, complete: bool, pre_
     return complete and state.leader_id is None
 
 
-def _refuse(state: QuorumState, token: Token, error: ErrorCode) -> None:
-    state.emit(Reply(token, vote.VoteResponse(error_code=error, topics=[])))
-
-
 def _response(state: QuorumState, version: int, error: ErrorCode, granted: bool) -> vote.VoteResponse:
     return vote.VoteResponse(
-        topics=[
-            vote.ResponseTopicData(
-                topic_name=TOPIC,
-                partitions=[
-                    vote.ResponsePartitionData(
-                        partition_index=0,
-                        error_code=error,
-                        leader_id=-1 if state.leader_id is None else state.leader_id,
-                        leader_epoch=state.epoch,
-                        vote_granted=granted,
-                    )
-                ],
-            )
-        ],
-        node_endpoints=[
-            vote.NodeEndpoint(node_id=node_id, host=host, port=port)
-            for node_id, host, port in leading.leader_endpoints(state, version >= 1)
-        ],
+        topics=topics_of(
+            vote.ResponseTopicData,
+            vote.ResponsePartitionData(
+                partition_index=0,
+                error_code=error,
+                leader_id=state.sent_leader_id,
+                leader_epoch=state.epoch,
+                vote_granted=granted,
+            ),
+        ),
+        node_endpoints=leading.leader_endpoints(state, vote.NodeEndpoint, wanted=version >= 1),
     )
 
 

@@ -37,7 +37,7 @@ class Disk:
         """The log begins after this snapshot."""
         self.election: ElectionState | None = None
         self.unsaved_elections: list[ElectionState | None] = []
-        """Of a host that does not sync them: earlier contents, which a power cut may bring back."""
+        """Earlier contents, which a power cut may bring back on a host that does not sync them."""
 
     # -- LogView -------------------------------------------------------------------------------------------------------
 

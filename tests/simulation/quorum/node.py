@@ -117,11 +117,11 @@ class Node:
                 self.world.reply(self, effect.token, effect.response)
             case ReplyRecords():
                 records = self.disk.read(effect.offset, effect.max_bytes)
-                effect.response.responses[0].partitions[0].records = records  # type: ignore[attr-defined]
+                effect.response.responses[0].partitions[0].records = records
                 self.world.reply(self, effect.token, effect.response)
             case ReplySnapshot():
                 data = self.disk.snapshots[effect.snapshot][effect.position :][: effect.max_bytes]
-                effect.response.topics[0].partitions[0].unaligned_records = data  # type: ignore[attr-defined]
+                effect.response.topics[0].partitions[0].unaligned_records = data
                 self.world.reply(self, effect.token, effect.response)
             case SaveElection():
                 self.world.save_election(self.disk, effect.state)

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from random import Random
 from typing import Any, Final
@@ -25,7 +26,7 @@ from ottla.quorum.effects import Role, Send
 from ottla.quorum.election_state import ElectionState
 from ottla.quorum.errors import NotLeader
 from ottla.quorum.replicas import EMPTY_LOG, Endpoint, ReplicaKey, Voter, VoterSet
-from ottla.quorum.requests import TOPIC
+from ottla.quorum.requests import topics_of
 from ottla.quorum.voter_history import kraft_version_record, voters_record
 from tests.simulation.quorum.disk import Disk, snapshot_of
 from tests.simulation.quorum.node import Node, PowerCut
@@ -313,7 +314,7 @@ class World:
         return [node for node in self.nodes if node.is_up and node.machine.role is Role.LEADER]
 
     def append(self) -> None:
-        """Every leader that believes to be one is given records."""
+        """Give records to every node that believes that it leads."""
         for node in self.leaders():
             if node.paused_until > self.now:
                 continue
@@ -343,7 +344,7 @@ class World:
                     cluster_id=None, voter_id=key.node_id, voter_directory_id=key.directory_id
                 )
             name = type(request).__name__
-            token = lambda response, name=name: self._note_change(name, response)  # noqa: E731
+            token = partial(self._note_change, name)
             leader.carry_out(leader.machine.handle(token, request, leader.now, version=1, wall_ms=0))
 
     def _note_change(self, name: str, response: Any) -> None:
@@ -424,7 +425,7 @@ class World:
             last_offset=random.randint(0, 100),
             pre_vote=random.random() < 0.5,
         )
-        request = vote.VoteRequest(cluster_id="cluster", topics=[vote.TopicData(topic_name=TOPIC, partitions=[asked])])
+        request = vote.VoteRequest(cluster_id="cluster", topics=topics_of(vote.TopicData, asked))
         self.at(self.now, node, self._repeat, node, request)
 
     def _repeat(self, receiver: Node, request: Message) -> None:

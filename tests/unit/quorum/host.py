@@ -27,7 +27,7 @@ from ottla.quorum.effects import (
 from ottla.quorum.election_state import ElectionState
 from ottla.quorum.machine import QuorumMachine
 from ottla.quorum.replicas import EMPTY_LOG, Endpoint, OffsetAndEpoch, ReplicaKey, Voter, VoterSet
-from ottla.quorum.requests import TOPIC, TOPIC_ID
+from ottla.quorum.requests import TOPIC, TOPIC_ID, topics_of
 from ottla.quorum.voter_history import kraft_version_record, voters_record
 from ottla.records.record import Record, encode_batch
 
@@ -80,7 +80,7 @@ class Host:
         own = OwnReplica(ReplicaKey(node_id, directory_id), "cluster", voter(node_id).endpoints)
         self.machine = QuorumMachine(own, config, self.disk, lambda n: n - 1 if n == SHORT_MS else 0)
         self.sent: list[Send] = []
-        self.replies: dict[Any, Message] = {}
+        self.replies: dict[Any, Any] = {}
         self.warnings: list[str] = []
         self.effects: list[Effect] = []
         self.do(self.machine.start(election, 0))
@@ -185,7 +185,7 @@ def vote_request(
         last_offset=end.offset,
         pre_vote=pre_vote,
     )
-    topics = [vote.TopicData(topic_name=TOPIC, partitions=[asked])]
+    topics = topics_of(vote.TopicData, asked)
     return vote.VoteRequest(cluster_id=cluster_id, voter_id=to.node_id, topics=topics)
 
 
@@ -193,19 +193,13 @@ def vote_answer(epoch: int, *, granted: bool, leader_id: int = -1) -> vote.VoteR
     answer = vote.ResponsePartitionData(
         partition_index=0, leader_id=leader_id, leader_epoch=epoch, vote_granted=granted
     )
-    return vote.VoteResponse(topics=[vote.ResponseTopicData(topic_name=TOPIC, partitions=[answer])])
+    return vote.VoteResponse(topics=topics_of(vote.ResponseTopicData, answer))
 
 
 def begin_request(leader: int, epoch: int) -> begin_quorum_epoch.BeginQuorumEpochRequest:
-    return begin_quorum_epoch.BeginQuorumEpochRequest(
-        cluster_id="cluster",
-        topics=[
-            begin_quorum_epoch.TopicData(
-                topic_name=TOPIC,
-                partitions=[begin_quorum_epoch.PartitionData(partition_index=0, leader_id=leader, leader_epoch=epoch)],
-            )
-        ],
-    )
+    asked = begin_quorum_epoch.PartitionData(partition_index=0, leader_id=leader, leader_epoch=epoch)
+    topics = topics_of(begin_quorum_epoch.TopicData, asked)
+    return begin_quorum_epoch.BeginQuorumEpochRequest(cluster_id="cluster", topics=topics)
 
 
 def fetch_request(

@@ -62,13 +62,13 @@ def test_an_observer_that_has_caught_up_becomes_a_voter(leader: Host) -> None:
     fetched(leader, 4)
     assert leader.replies.get("asked") is None
     fetched(leader, 2)
-    assert leader.replies["asked"].error_code == 0  # type: ignore[attr-defined]
+    assert leader.replies["asked"].error_code == 0
 
 
 def test_a_change_can_be_answered_before_it_is_committed(leader: Host) -> None:
     leader.ask(add_request(ack_when_committed=False))
     answer_versions(leader)
-    assert leader.replies["asked"].error_code == 0  # type: ignore[attr-defined]
+    assert leader.replies["asked"].error_code == 0
     again = leader.ask(remove_request(3), token="another")
     assert again.error_code == ErrorCode.REQUEST_TIMED_OUT
 
@@ -79,7 +79,7 @@ def test_a_second_change_waits_for_the_commit_of_the_first(leader: Host) -> None
     second = leader.ask(remove_request(2), token="second")
     assert (second.error_code, "try again" in second.error_message) == (ErrorCode.REQUEST_TIMED_OUT, True)
     leader.advance(2000)
-    assert leader.replies["asked"].error_code == ErrorCode.REQUEST_TIMED_OUT  # type: ignore[attr-defined]
+    assert leader.replies["asked"].error_code == ErrorCode.REQUEST_TIMED_OUT
     third = leader.ask(remove_request(2), token="third")
     assert third.error_code == ErrorCode.REQUEST_TIMED_OUT
     assert "not committed" in third.error_message
@@ -92,7 +92,7 @@ def test_a_leader_that_removes_itself_leads_until_that_is_committed(leader: Host
     fetched(leader, 2)
     assert leader.machine.role is Role.LEADER
     fetched(leader, 3)
-    assert leader.replies["asked"].error_code == 0  # type: ignore[attr-defined]
+    assert leader.replies["asked"].error_code == 0
     assert leader.machine.role is Role.RESIGNED
     leader.advance(5000)
     assert leader.machine.role is Role.UNATTACHED
@@ -131,10 +131,10 @@ def test_wrong_changes_are_refused(leader: Host, request_: Any, error: ErrorCode
 def test_a_replica_that_lags_is_too_old_or_does_not_answer_becomes_no_voter(leader: Host) -> None:
     leader.ask(add_request())
     answer_versions(leader, 0, 0)
-    assert leader.replies["asked"].error_code == ErrorCode.INVALID_REQUEST  # type: ignore[attr-defined]
+    assert leader.replies["asked"].error_code == ErrorCode.INVALID_REQUEST
     leader.ask(add_request())
     answer_versions(leader, error=35)
-    assert leader.replies["asked"].error_code == ErrorCode.REQUEST_TIMED_OUT  # type: ignore[attr-defined]
+    assert leader.replies["asked"].error_code == ErrorCode.REQUEST_TIMED_OUT
     leader.advance(600)
     leader.ask(add_request(5))
     answer_versions(leader)
