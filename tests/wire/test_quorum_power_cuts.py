@@ -81,6 +81,11 @@ async def load(quorum: Machines, acknowledged: list[bytes], stop: asyncio.Event)
                 continue
 
 
+async def until_more(acknowledged: Sequence[bytes]) -> None:
+    before = len(acknowledged)
+    await until(lambda: len(acknowledged) > before + 5)
+
+
 async def run(directory: Path, seed: int, cuts: int) -> None:
     random = Random(seed)
     quorum = Machines(directory, seed)
@@ -91,11 +96,9 @@ async def run(directory: Path, seed: int, cuts: int) -> None:
     loading = asyncio.create_task(load(quorum, acknowledged, stop))
     try:
         for _ in range(cuts):
-            before = len(acknowledged)
-            await until(lambda before=before: len(acknowledged) > before + 5)  # type: ignore[misc]
+            await until_more(acknowledged)
             await quorum.cut_power(random.sample(NODES, random.choice((1, 1, 2, 3))), random)
-        before = len(acknowledged)
-        await until(lambda: len(acknowledged) > before + 5)
+        await until_more(acknowledged)
         stop.set()
         await loading
         await until(lambda: len({tuple(recorder.values) for recorder in quorum.recorders.values()}) == 1)

@@ -29,7 +29,7 @@ class LogDirectories:
         self.cordoned: Collection[Path] = ()
         """Paths of those that get no new logs."""
         self.of_metadata: LogDirectory | None = None
-        """That of the metadata log, once the controller of this process has opened it."""
+        """The directory of the metadata log, once the controller of this process has opened it."""
         self._goes_on = goes_on
         self.is_incomplete = False
         """Whether a directory that this broker had in its cluster is missing."""

@@ -40,8 +40,6 @@ GENERATION: Final = "ottla.generation"
 UNKNOWN_EPOCH: Final = -1
 _SYNC_TOGETHER_FROM: Final = 16
 """With more logs than this to be synced at a shutdown, the filesystem is asked once instead of file by file."""
-_KRAFT_METADATA_TOPIC: Final = "__cluster_metadata"
-"""Genuine Kafka keeps its own metadata log among the partitions; it is none of ours."""
 
 _OF_A_UNIT: Final = re.compile(r"core-[0-9]+").fullmatch
 
@@ -242,7 +240,7 @@ class LogDirectory:
             if future is not None:
                 self.futures[future] = name
             partition = names.partition_of(name)
-            if partition is None or partition.topic == _KRAFT_METADATA_TOPIC or names.is_deletion_name(name):
+            if partition is None or partition.topic == names.METADATA_TOPIC or names.is_deletion_name(name):
                 continue
             config = configs.get(partition.topic)
             if config is None:

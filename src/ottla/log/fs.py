@@ -339,7 +339,7 @@ class RealFileSystem:
         return True
 
     def lock(self, path: str) -> object:
-        """By flock(2) among nodes of Ottla, and by fcntl(2) among processes, as Java's nodes do."""
+        """Lock by flock(2), which excludes nodes in this process, too, and by fcntl(2), as nodes in Java do."""
         held = RealFile(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
         fcntl.flock(held.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         fcntl.lockf(held.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -18,7 +18,7 @@ SWAP: Final = ".swap"
 LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 METADATA_TOPIC: Final = "__cluster_metadata"
-"""KRaft's log of metadata; only genuine Kafka writes it."""
+"""The log of a quorum's metadata, which is no partition of a topic."""
 METADATA_SNAPSHOT: Final = ".checkpoint"
 """A snapshot of it: record batches, as in a segment."""
 

@@ -4,12 +4,12 @@ ottla-cluster/node-1 node-2 node-3    brokers that are controllers; which ones t
 ottla-cluster/broker-4 ...            brokers
 """
 
-import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
 from ottla.cli.terminal.exits import CommandFailed
+from ottla.clock import SystemClock
 from ottla.config.broker import BrokerConfig
 from ottla.errors import InvalidConfig
 from ottla.log import meta_properties
@@ -49,14 +49,14 @@ def format_new(nodes: Iterable[Mapping[str, str]]) -> None:
 
     Raises `CommandFailed`.
     """
-    fs = RealFileSystem()
+    fs, clock = RealFileSystem(), SystemClock()
     try:
         configs = [BrokerConfig(settings) for settings in nodes]
-        found = {config.node_id: formatting.inspect(fs, config) for config in configs}
-        cluster_ids = [each.owner["cluster.id"] for of_node in found.values() for each in of_node if each.owner]
+        found = [each for config in configs for each in formatting.inspect(fs, config)]
+        cluster_ids = [each.owner["cluster.id"] for each in found if each.owner]
         wishes = formatting.Wishes(cluster_ids[0] if cluster_ids else meta_properties.random_id())
         for config in configs:
-            if not all(each.owner for each in found[config.node_id]):
-                formatting.write(fs, formatting.plan(fs, config, wishes), now_ms=time.time_ns() // 1_000_000)
+            if not formatting.is_formatted(fs, config):
+                formatting.format_node(fs, clock, config, wishes)
     except (InvalidConfig, OSError) as problem:
         raise CommandFailed(f"the directories of the cluster cannot be formatted: {problem}") from problem

@@ -1,6 +1,6 @@
 """One process of a unit: reports to its supervisor that it serves, and ends with it.
 
-python -m ottla.cli.cores.child DESCRIPTOR LEVEL FORMAT FLAGS < settings as JSON
+python -m ottla.cli.cores.child DESCRIPTOR SUPERVISOR LEVEL FORMAT FLAGS < settings as JSON
 """
 
 import ctypes

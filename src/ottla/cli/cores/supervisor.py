@@ -11,7 +11,6 @@ import os
 import signal
 import socket
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Final, TextIO
 from ottla.cli.cores import plan
 from ottla.cli.cores.child import READY
 from ottla.cli.terminal.exits import FAILED, OK
+from ottla.clock import SystemClock
 from ottla.config.broker import BrokerConfig
 from ottla.config.loading import given_settings
 from ottla.errors import InvalidConfig, sentence
@@ -43,11 +43,10 @@ class Supervisor:
         def process(what: str, settings: Mapping[str, str]) -> "_Process":
             return _Process(f"{what} {settings['node.id']}", settings, log_level, log_format, flags, out)
 
-        brokers = [process("broker", settings) for settings in unit.brokers]
-        first = [] if unit.controller is None else [process("controller", unit.controller)]
+        self._brokers = [process("broker", settings) for settings in unit.brokers]
+        self._controllers = [] if unit.controller is None else [process("controller", unit.controller)]
         self._rack = unit.brokers[0]["broker.rack"]
-        self._processes = [*first, *brokers]
-        self._stopping = asyncio.Event()
+        self._is_stopping = False
         self._failed = False
 
     async def run(self) -> int:
@@ -58,11 +57,9 @@ class Supervisor:
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as it is under nohup
             loop.add_signal_handler(signal.SIGHUP, self._stop)
         reporting = supervised(loop, self._report(), "report that the unit serves")
-        brokers = [process for process in self._processes if process.is_broker]
-        others = [process for process in self._processes if not process.is_broker]
-        keeping = asyncio.gather(*(self._keep(process) for process in others))
-        await asyncio.gather(*(self._keep(process) for process in brokers))
-        for process in others:  # brokers hand over their partitions by it
+        keeping = asyncio.gather(*(self._keep(process) for process in self._controllers))
+        await asyncio.gather(*(self._keep(process) for process in self._brokers))
+        for process in self._controllers:  # brokers hand over their partitions by it
             process.stop(signal.SIGTERM)
         await keeping
         reporting.cancel()
@@ -71,33 +68,28 @@ class Supervisor:
 
     def _stop(self) -> None:
         """The first signal asks the brokers to stop, and then the controller; another one kills all."""
-        again = self._stopping.is_set()
-        self._stopping.set()
-        for process in self._processes:
-            if process.is_broker or again:
-                process.stop(signal.SIGKILL if again else signal.SIGTERM)
+        again, self._is_stopping = self._is_stopping, True
+        for process in [*self._controllers, *self._brokers] if again else self._brokers:
+            process.stop(signal.SIGKILL if again else signal.SIGTERM)
 
     async def _report(self) -> None:
-        for process in self._processes:
+        processes = [*self._controllers, *self._brokers]
+        for process in processes:
             await process.serves.wait()
-        names = ", ".join(process.name for process in self._processes)
+        names = ", ".join(process.name for process in processes)
         log.info("ready: rack %s with %s", self._rack, names)
-
-    def _wants(self, process: "_Process") -> bool:
-        """Whether the process is to run."""
-        return not (process.is_stopping or (self._stopping.is_set() and process.is_broker))
 
     async def _keep(self, process: "_Process") -> None:
         loop = asyncio.get_running_loop()
         pause_s = FIRST_PAUSE_S
-        while self._wants(process):
+        while not process.stop_wanted.is_set():
             began = loop.time()
             try:
                 code = await process.run()
             except OSError as problem:
                 log.error("%s cannot be started: %s", process.name, problem)
                 code = FAILED
-            if not self._wants(process):
+            if process.stop_wanted.is_set():
                 self._failed |= code != 0
                 return
             if not process.serves.is_set():
@@ -109,7 +101,7 @@ class Supervisor:
             log.error("%s ended with code %d; it is started again in %.0f s", process.name, code, pause_s)
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
-                    await (self._stopping if process.is_broker else process.stop_wanted).wait()
+                    await process.stop_wanted.wait()
 
 
 class _Process:
@@ -125,7 +117,6 @@ class _Process:
         out: TextIO,
     ) -> None:
         self.name = name
-        self.is_broker = settings.get("process.roles") != "controller"
         self.serves = asyncio.Event()
         """Set once it has served for the first time."""
         self.stop_wanted = asyncio.Event()
@@ -133,11 +124,6 @@ class _Process:
         self._settings = json.dumps(dict(settings)).encode()
         self._log_level, self._log_format, self._flags, self._out = log_level, log_format, flags, out
         self._process: asyncio.subprocess.Process | None = None
-
-    @property
-    def is_stopping(self) -> bool:
-        """Whether it is to stop."""
-        return self.stop_wanted.is_set()
 
     def stop(self, number: int) -> None:
         """Have it stop by a signal, and not be started again."""
@@ -166,9 +152,9 @@ class _Process:
             raise
         finally:
             os.close(theirs)
-        if self.is_stopping:  # since it was asked for
+        if self.stop_wanted.is_set():  # since it was asked for
             process.terminate()
-        loop.add_reader(ours, self._heard, ours)
+        loop.add_reader(ours, self._read_ready, ours)
         try:
             assert process.stdin is not None
             process.stdin.write(self._settings)
@@ -179,7 +165,7 @@ class _Process:
             loop.remove_reader(ours)
             os.close(ours)
 
-    def _heard(self, descriptor: int) -> None:
+    def _read_ready(self, descriptor: int) -> None:
         if os.read(descriptor, 1) == READY:
             self.serves.set()
         asyncio.get_running_loop().remove_reader(descriptor)
@@ -255,7 +241,7 @@ def _format(unit: plan.Unit) -> None:
         return
     config = BrokerConfig(unit.controller, allow_insecure=True)
     fs = RealFileSystem()
-    if all(each.owner for each in formatting.inspect(fs, config)):
+    if formatting.is_formatted(fs, config):
         return
     for path in (path for broker in unit.brokers for path in broker["log.dirs"].split(",")):
         cluster_id = meta_properties.read(fs, path).get("cluster.id")
@@ -267,6 +253,5 @@ def _format(unit: plan.Unit) -> None:
             )
     is_dynamic = not unit.controller.get("controller.quorum.voters", "").strip()
     wishes = formatting.Wishes(meta_properties.random_id(), standalone=is_dynamic)
-    planned = formatting.plan(fs, config, wishes)
-    formatting.write(fs, planned, now_ms=time.time_ns() // 1_000_000)
-    log.info("formatted %s for the new cluster %s", planned.directories[0].path, planned.cluster_id)
+    formatted = formatting.format_node(fs, SystemClock(), config, wishes)
+    log.info("formatted %s for the new cluster %s", formatted.directories[0].path, formatted.cluster_id)

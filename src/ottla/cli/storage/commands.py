@@ -1,6 +1,5 @@
 """`ottla storage`: format the directories of a node of a quorum, and look at them. Works on files; needs no broker."""
 
-import time
 from pathlib import Path
 
 import click
@@ -9,6 +8,7 @@ from ottla.cli.app import Verbs
 from ottla.cli.brokers.node_settings import node_settings, pair, settings_options
 from ottla.cli.terminal.exits import FAILED, OK, CommandFailed
 from ottla.cli.terminal.output import Row, columns_of, json_option, note, plural, print_json, print_rows
+from ottla.clock import SystemClock
 from ottla.errors import InvalidConfig, sentence
 from ottla.log.fs import RealFileSystem
 
@@ -72,7 +72,6 @@ def format_(
 
     if sum((standalone, initial_controllers is not None, no_initial_controllers)) > 1:
         raise click.UsageError("give one of --standalone, --initial-controllers and --no-initial-controllers")
-    fs = RealFileSystem()
     try:
         wishes = formatting.Wishes(
             cluster_id,
@@ -84,8 +83,7 @@ def format_(
             [user_record(text) for text in users],
             ignore_formatted,
         )
-        plan = formatting.plan(fs, node_settings(file, overrides), wishes)
-        formatting.write(fs, plan, now_ms=time.time_ns() // 1_000_000)
+        plan = formatting.format_node(RealFileSystem(), SystemClock(), node_settings(file, overrides), wishes)
     except (InvalidConfig, OSError) as problem:
         raise CommandFailed(sentence(problem)) from None
     rows: list[Row] = [

@@ -7,8 +7,8 @@ from typing import Any
 
 from ottla.errors import ErrorCode, OttlaError
 from ottla.log.reader import ColdRead
+from ottla.metadata.quorum.batches import MAX_BATCH_BYTES
 from ottla.metadata.quorum.metadata_log import MetadataLog
-from ottla.metadata.quorum.snapshots import MAX_BATCH_BYTES
 from ottla.protocol.schema import Message
 from ottla.quorum import effects
 from ottla.tasks import Tasks
@@ -20,7 +20,7 @@ InThread = Callable[..., Awaitable[Any]]
 
 
 class Answers:
-    """Those of one node. On the loop's thread. However much a request asks for, it is sent 8 MiB or one batch."""
+    """The answers of one node, each of 8 MiB or one batch at most. On the loop's thread."""
 
     def __init__(self, in_thread: InThread, tasks: Tasks) -> None:
         self._in_thread = in_thread

@@ -8,14 +8,11 @@ Offsets are given out by `add`: nothing else is appended before what waits here 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from ottla.errors import RecordListTooLarge
-from ottla.metadata.quorum.snapshots import MAX_BATCH_BYTES
+from ottla.metadata.quorum.batches import MAX_BATCH_BYTES, RECORD_OVERHEAD_BYTES
 from ottla.records.batch import HEADER_SIZE
-
-_RECORD_OVERHEAD_BYTES: Final = 24
-"""At most what a record takes beside its value."""
 
 
 class _Awaited(NamedTuple):
@@ -26,7 +23,7 @@ class _Awaited(NamedTuple):
 
 
 class Appends:
-    """Those of one leader. On the loop's thread."""
+    """The appends of one leader. On the loop's thread."""
 
     def __init__(self, linger_ms: int, drain: Callable[[], None]) -> None:
         """`drain` is called when the oldest append has waited for `linger_ms`."""
@@ -45,7 +42,7 @@ class Appends:
         Raises RecordListTooLarge.
         """
         loop = asyncio.get_running_loop()
-        size = sum(len(record) for record in records) + _RECORD_OVERHEAD_BYTES * len(records)
+        size = sum(len(record) for record in records) + RECORD_OVERHEAD_BYTES * len(records)
         if size + HEADER_SIZE > MAX_BATCH_BYTES:
             raise RecordListTooLarge(
                 f"{len(records)} metadata records take {size} bytes, and a batch holds {MAX_BATCH_BYTES}: commit them "

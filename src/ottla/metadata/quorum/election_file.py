@@ -7,7 +7,7 @@ Source: the schema `QuorumStateData` of Kafka 4.3.
 """
 
 import json
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import urlsafe_b64decode
 from collections.abc import Iterable
 from typing import Any, Final
 from uuid import UUID
@@ -16,7 +16,7 @@ from ottla.errors import KafkaStorageError
 from ottla.log.fs import FileSystem, replace_atomically
 from ottla.protocol.primitives import NULL_UUID
 from ottla.quorum.election_state import ElectionState
-from ottla.quorum.replicas import ReplicaKey
+from ottla.quorum.replicas import ReplicaKey, uuid_text
 
 QUORUM_STATE: Final = "quorum-state"
 NEWEST_VERSION: Final = 1
@@ -44,7 +44,7 @@ def encode(state: ElectionState, *, kraft_version: int, voter_ids: Iterable[int]
             "leaderId": leader_id,
             "leaderEpoch": state.epoch,
             "votedId": voted_id,
-            "votedDirectoryId": urlsafe_b64encode(directory_id.bytes).rstrip(b"=").decode(),
+            "votedDirectoryId": uuid_text(directory_id),
             "data_version": 1,
         }
     return json.dumps(fields, separators=(",", ":")).encode()

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from ottla.clock import Clock
 from ottla.cluster.metadata_log import levels
 from ottla.cluster.metadata_log.framing import framed
 from ottla.cluster.metadata_log.levels import KRAFT_VERSION, METADATA_VERSION, NAMES, RANGES, SCRAM_SINCE
@@ -24,15 +25,14 @@ from ottla.ids import BrokerId
 from ottla.log import meta_properties
 from ottla.log.fs import FileSystem
 from ottla.metadata.quorum import snapshots
+from ottla.metadata.quorum.metadata_log import DIRECTORY
 from ottla.metadata.quorum.snapshots import SnapshotWriter
-from ottla.metadata.store.layout import uuid_to_text
 from ottla.protocol.metadata_records import FeatureLevelRecord, UserScramCredentialRecord
 from ottla.protocol.schema import Message
-from ottla.quorum.replicas import EMPTY_LOG, Endpoint, ReplicaKey, Voter, VoterSet
+from ottla.quorum.replicas import EMPTY_LOG, Endpoint, ReplicaKey, Voter, VoterSet, uuid_text
 from ottla.quorum.voter_history import kraft_version_record, voters_record
 
 BOOTSTRAP_CHECKPOINT: Final = "bootstrap.checkpoint"
-METADATA_LOG: Final = "__cluster_metadata-0"
 VOTERS: Final = "controller.quorum.voters"
 _VOTER: Final = re.compile(r"([0-9]{1,10})@(\[[0-9a-fA-F:.]+\]|[^\s:@/\[\]]+):([0-9]{1,5}):([A-Za-z0-9_-]{22})")
 _ID: Final = re.compile(r"[^\s=]+")
@@ -91,6 +91,18 @@ class Plan(NamedTuple):
     """Those that are not formatted yet."""
 
 
+def format_node(fs: FileSystem, clock: Clock, config: BrokerConfig, wishes: Wishes) -> Plan:
+    """Format what is not formatted yet, and return what that was. Raises InvalidConfig, OSError."""
+    planned = plan(fs, config, wishes)
+    write(fs, planned, now_ms=clock.now_ms())
+    return planned
+
+
+def is_formatted(fs: FileSystem, config: BrokerConfig) -> bool:
+    """Whether all directories of a node have an owner."""
+    return all(each.owner for each in inspect(fs, config))
+
+
 def plan(fs: FileSystem, config: BrokerConfig, wishes: Wishes) -> Plan:
     """Check the wishes, and look at the directories. Raises InvalidConfig, OSError."""
     if not _ID.fullmatch(wishes.cluster_id):
@@ -120,7 +132,7 @@ def write(fs: FileSystem, plan: Plan, *, now_ms: int) -> None:
     """Format the directories, one after the other; `now_ms` is wall-clock time. Raises OSError."""
     for directory in plan.directories:
         fs.make_directory(directory.path)
-        _remove_begun(fs, f"{directory.path}/{METADATA_LOG}")
+        _remove_begun(fs, f"{directory.path}/{DIRECTORY}")
         bootstrap = SnapshotWriter(
             fs,
             directory.path,
@@ -148,7 +160,7 @@ def _remove_begun(fs: FileSystem, log: str) -> None:
 
 def write_voters(fs: FileSystem, path: str, voters: VoterSet, *, now_ms: int) -> None:
     """Begin the metadata log in a directory with the first voters of a quorum that can change. Raises OSError."""
-    log = f"{path}/{METADATA_LOG}"
+    log = f"{path}/{DIRECTORY}"
     fs.make_directory(log)
     first = [kraft_version_record(1), voters_record(voters)]
     SnapshotWriter(fs, log, EMPTY_LOG, last_append_time_ms=now_ms, of_voters=first, now_ms=now_ms).finish()
@@ -286,7 +298,7 @@ def _planned(config: BrokerConfig, path: str, voters: VoterSet | None) -> Direct
     if path != metadata_path(config):
         return Directory(path, Kind.DATA, meta_properties.random_id())
     if voter is not None:
-        return Directory(path, Kind.VOTER, uuid_to_text(voter.key.directory_id))
+        return Directory(path, Kind.VOTER, uuid_text(voter.key.directory_id))
     return Directory(path, Kind.STATIC_METADATA if voters is None else Kind.METADATA, meta_properties.random_id())
 
 
@@ -304,7 +316,7 @@ def check_owner(path: str, owner: Mapping[str, str], cluster_id: str, node_id: B
 
 def _check_is_empty(fs: FileSystem, path: str) -> None:
     """A format that a power cut ended has left the first voters at most. Raises InvalidConfig for anything else."""
-    log = f"{path}/{METADATA_LOG}"
+    log = f"{path}/{DIRECTORY}"
     begun = (snapshots.file_name(EMPTY_LOG), snapshots.file_name(EMPTY_LOG, f"-own{snapshots.PART}"))
     if fs.exists(log) and any(name not in begun for name, _, _ in fs.names(log)):
         raise InvalidConfig(

@@ -11,7 +11,6 @@ log at the first torn one.
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -22,7 +21,7 @@ from uuid import UUID
 from ottla.clock import Clock
 from ottla.config.log import UNLIMITED, LogConfig
 from ottla.errors import CorruptMessage, KafkaStorageError
-from ottla.ids import Offset, PartitionId, TopicId, TopicName, TopicPartition
+from ottla.ids import LeaderEpoch, Offset, PartitionId, TopicId, TopicName, TopicPartition
 from ottla.log.flush import FlushTicket
 from ottla.log.fs import FileSystem
 from ottla.log.names import METADATA_TOPIC
@@ -30,11 +29,11 @@ from ottla.log.partition_log import PartitionLog
 from ottla.log.reader import ColdRead
 from ottla.log.scan import scan
 from ottla.metadata.quorum import snapshots
-from ottla.metadata.quorum.snapshots import MAX_BATCH_BYTES, SnapshotWriter, file_name
+from ottla.metadata.quorum.batches import MAX_BATCH_BYTES
+from ottla.metadata.quorum.snapshots import SnapshotWriter, file_name
 from ottla.quorum.effects import ControlRecord
 from ottla.quorum.replicas import EMPTY_LOG, OffsetAndEpoch
-from ottla.records.batch import BatchHeader, Buffer, iter_batches
-from ottla.records.record import Record, encode_batch
+from ottla.records.batch import Buffer, iter_batches
 
 log = logging.getLogger(__name__)
 
@@ -151,7 +150,7 @@ class MetadataLog:
         end = self.end
         if epoch >= end.epoch:
             return end
-        found = self._log.end_offset_for_epoch(epoch)  # type: ignore[arg-type]  # any number that a peer sends
+        found = self._log.end_offset_for_epoch(LeaderEpoch(epoch))
         oldest = self.oldest_snapshot
         if found.epoch < 0 or found.end_offset <= self.start_offset:
             if oldest is not None and oldest.offset == self.start_offset and epoch >= oldest.epoch:
@@ -383,20 +382,3 @@ class MetadataLog:
     def release(self) -> None:
         """Let go of all files, without writing: after a failure."""
         self._log.release()
-
-
-def encode_records(values: Sequence[bytes], *, base_offset: int, epoch: int, now_ms: int) -> bytearray:
-    """The batch of framed records that a leader appends, as Kafka's controllers encode it."""
-    return encode_batch(
-        [Record(base_offset + delta, now_ms, None, value) for delta, value in enumerate(values)], leader_epoch=epoch
-    )
-
-
-def headers_of(batches: Buffer) -> Iterator[BatchHeader]:
-    """The headers of whole batches."""
-    return iter_batches(memoryview(batches))
-
-
-def exists_in(fs: FileSystem, log_dir: str) -> bool:
-    """Whether a directory has a metadata log."""
-    return fs.exists(os.path.join(log_dir, DIRECTORY))

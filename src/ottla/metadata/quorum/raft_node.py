@@ -28,8 +28,9 @@ from ottla.log.fs import FileSystem
 from ottla.metadata.quorum import election_file
 from ottla.metadata.quorum.answers import Answers
 from ottla.metadata.quorum.appends import Appends
+from ottla.metadata.quorum.batches import encode_records
 from ottla.metadata.quorum.delivery import Delivery, lowest
-from ottla.metadata.quorum.metadata_log import MetadataLog, MetadataLogConfig, encode_records
+from ottla.metadata.quorum.metadata_log import MetadataLog, MetadataLogConfig
 from ottla.metadata.quorum.node import LeaderAndEpoch, Listener, NotQuorumLeader, OffsetAndEpoch, SnapshotRecords
 from ottla.metadata.quorum.peers import Peers
 from ottla.metadata.quorum.snapshotting import Snapshotting
@@ -83,13 +84,13 @@ class RaftNode:
         self._connect = connect
         self._random = random or Random()
         self._failed = failed
-        self._appends = Appends(linger_ms, self._wake)
         self._threads = ThreadPoolExecutor(3, thread_name_prefix="ottla quorum")
         self._tasks = Tasks()
         self._deliveries: list[Delivery] = []
         self._waiting_listeners: list[tuple[Listener, SnapshotRecords | None]] = []
         self._inputs: deque[Input] = deque()
         self._woken = asyncio.Event()
+        self._appends = Appends(linger_ms, self._woken.set)
         self._handled = asyncio.Event()
         """Set after inputs were handled."""
         self._timer: asyncio.TimerHandle | None = None
@@ -253,9 +254,6 @@ class RaftNode:
         if not self._is_closed:
             self._inputs.append(happened)
             self._woken.set()
-
-    def _wake(self) -> None:
-        self._woken.set()
 
     def answered(self, request_id: int, response: Message) -> None:
         """See `peers.Outcome`."""

@@ -17,7 +17,9 @@ from typing import Final, NamedTuple
 
 from ottla.errors import CorruptMessage, OttlaError
 from ottla.log.fs import File, FileSystem
+from ottla.log.names import METADATA_SNAPSHOT
 from ottla.log.scan import scan
+from ottla.metadata.quorum.batches import MAX_BATCH_BYTES, RECORD_OVERHEAD_BYTES, encode_records
 from ottla.protocol.messages.quorum_records import SnapshotFooterRecord, SnapshotHeaderRecord
 from ottla.quorum.control_records import (
     SNAPSHOT_FOOTER,
@@ -28,18 +30,13 @@ from ottla.quorum.control_records import (
 from ottla.quorum.effects import ControlRecord
 from ottla.quorum.replicas import OffsetAndEpoch
 from ottla.records.batch import HEADER_SIZE, BatchHeader, read_header
-from ottla.records.record import Record, decode_records, encode_batch
+from ottla.records.record import decode_records
 
 log = logging.getLogger(__name__)
 
-SNAPSHOT: Final = ".checkpoint"
-PART: Final = f"{SNAPSHOT}.part"
-DELETED: Final = f"{SNAPSHOT}.deleted"
-MAX_BATCH_BYTES: Final = 8 << 20
-"""The largest batch of the metadata log and its snapshots, as in Kafka."""
+PART: Final = f"{METADATA_SNAPSHOT}.part"
+DELETED: Final = f"{METADATA_SNAPSHOT}.deleted"
 _NAME: Final = re.compile(r"(\d{20})-(\d{10})(?:-\w*)?(\.checkpoint(?:\.part|\.deleted)?)")
-_RECORD_OVERHEAD_BYTES: Final = 24
-"""At most what a record takes beside its value."""
 
 
 class FoundSnapshots(NamedTuple):
@@ -57,7 +54,7 @@ class Outline(NamedTuple):
     control_batches: list[bytes]
 
 
-def file_name(snapshot: OffsetAndEpoch, suffix: str = SNAPSHOT) -> str:
+def file_name(snapshot: OffsetAndEpoch, suffix: str = METADATA_SNAPSHOT) -> str:
     """The name of a snapshot's file."""
     return f"{snapshot.offset:020d}-{snapshot.epoch:010d}{suffix}"
 
@@ -69,7 +66,7 @@ def find(fs: FileSystem, directory: str) -> FoundSnapshots:
         match = None if is_directory else _NAME.fullmatch(name)
         if match is None:
             continue
-        if match[3] == SNAPSHOT:
+        if match[3] == METADATA_SNAPSHOT:
             found.whole[OffsetAndEpoch(int(match[1]), int(match[2]))] = size
         else:
             found.leftovers.append(name)
@@ -169,10 +166,10 @@ class SnapshotWriter:
 
     def add(self, value: bytes) -> None:
         """The next framed record. Raises OSError."""
-        self._values_bytes += len(value) + _RECORD_OVERHEAD_BYTES
+        self._values_bytes += len(value) + RECORD_OVERHEAD_BYTES
         if self._values and self._values_bytes + HEADER_SIZE > MAX_BATCH_BYTES:
             self._write_values()
-            self._values_bytes = len(value) + _RECORD_OVERHEAD_BYTES
+            self._values_bytes = len(value) + RECORD_OVERHEAD_BYTES
         self._values.append(value)
 
     def add_all(self, values: Iterable[bytes]) -> None:
@@ -194,10 +191,8 @@ class SnapshotWriter:
     def _write_values(self) -> None:
         if not self._values:
             return
-        base = self._next_offset
-        batch = encode_batch(
-            [Record(base + delta, self._now_ms, None, value) for delta, value in enumerate(self._values)],
-            leader_epoch=self._snapshot.epoch,
+        batch = encode_records(
+            self._values, base_offset=self._next_offset, epoch=self._snapshot.epoch, now_ms=self._now_ms
         )
         self._write(batch, len(self._values))
         self._values = []

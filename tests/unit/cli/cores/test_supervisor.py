@@ -82,7 +82,7 @@ def test_a_process_that_cannot_be_started_is_tried_again(
     async def kept() -> list[int]:
         unit = plan.plan({"listeners": "PLAINTEXT://127.0.0.1:9092", "log.dirs": "/nowhere"}, 1, "box")
         made = supervisor.Supervisor(unit, log_level="info", log_format="text", flags=(), out=io.StringIO())
-        process = made._processes[-1]
+        process = made._brokers[-1]
         process.serves.set()
         tries: list[int] = []
 
@@ -108,7 +108,7 @@ def test_a_controller_that_dies_while_the_unit_stops_is_not_started_without_a_pa
     async def kept() -> int:
         unit = plan.plan({"listeners": "PLAINTEXT://127.0.0.1:9092", "log.dirs": "/nowhere"}, 1, "box")
         made = supervisor.Supervisor(unit, log_level="info", log_format="text", flags=(), out=io.StringIO())
-        controller = made._processes[0]
+        controller = made._controllers[0]
         controller.serves.set()
         tries = 0
 
@@ -118,7 +118,7 @@ def test_a_controller_that_dies_while_the_unit_stops_is_not_started_without_a_pa
             return FAILED
 
         monkeypatch.setattr(controller, "run", run)
-        made._stopping.set()
+        made._stop()
         keeping = asyncio.create_task(made._keep(controller))
         for _ in range(1000):
             await asyncio.sleep(0)

@@ -3,9 +3,10 @@ from collections.abc import AsyncIterator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
+from ottla.metadata.quorum.batches import encode_records
 from ottla.metadata.quorum.delivery import Delivery
-from ottla.metadata.quorum.metadata_log import MetadataLog, MetadataLogConfig, encode_records
-from ottla.metadata.quorum.node import CommittedBatch, LeaderAndEpoch, OffsetAndEpoch
+from ottla.metadata.quorum.metadata_log import MetadataLog, MetadataLogConfig
+from ottla.metadata.quorum.node import CommittedBatch, LeaderAndEpoch, OffsetAndEpoch, SnapshotRecords
 from ottla.protocol.messages.control_records import LeaderChangeMessage
 from ottla.quorum.control_records import LEADER_CHANGE, encode_control_batch
 from ottla.quorum.effects import ControlRecord
@@ -79,9 +80,11 @@ class Node:
 
 
 @asynccontextmanager
-async def delivering(node: Node, listener: Recorder, **options: object) -> AsyncIterator[Delivery]:
+async def delivering(
+    node: Node, listener: Recorder, snapshot_records: SnapshotRecords | None = None
+) -> AsyncIterator[Delivery]:
     with ThreadPoolExecutor(1) as threads:
-        made = Delivery(listener, node.log, node.fs, node, threads, options.get("snapshot_records"))  # type: ignore[arg-type]
+        made = Delivery(listener, node.log, node.fs, node, threads, snapshot_records)
         task = asyncio.create_task(made.run())
         try:
             yield made

@@ -1,4 +1,4 @@
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from uuid import UUID
 
 import pytest
@@ -6,12 +6,8 @@ import pytest
 from ottla.clock import Clock
 from ottla.errors import CorruptMessage, KafkaStorageError
 from ottla.metadata.quorum import election_file, snapshots
-from ottla.metadata.quorum.metadata_log import (
-    DIRECTORY,
-    MetadataLog,
-    MetadataLogConfig,
-    encode_records,
-)
+from ottla.metadata.quorum.batches import encode_records
+from ottla.metadata.quorum.metadata_log import DIRECTORY, MetadataLog, MetadataLogConfig
 from ottla.protocol.messages.control_records import LeaderChangeMessage
 from ottla.protocol.messages.quorum_records import KRaftVersionRecord, VotersRecord
 from ottla.quorum.control_records import KRAFT_VERSION, LEADER_CHANGE, VOTERS, encode_control_batch
@@ -220,12 +216,14 @@ def test_a_fetched_snapshot_takes_the_place_of_the_log(fs: FaultyFS) -> None:
         ),
     ],
 )
-def test_a_damaged_snapshot_is_refused_and_the_log_stays(fs: FaultyFS, damage: object, named: str) -> None:
+def test_a_damaged_snapshot_is_refused_and_the_log_stays(
+    fs: FaultyFS, damage: Callable[[bytes], bytes], named: str
+) -> None:
     log = opened(fs)
     append(log, [b"a", b"b"], epoch=3)
     at = OffsetAndEpoch(2, 3)
     snapshot(log, at, [b"ab"])
-    data = damage(fetched(log, at, fs))  # type: ignore[operator]
+    data = damage(fetched(log, at, fs))
     behind = OffsetAndEpoch(9, 4)
     log.write_part(behind, 0, data)
     with pytest.raises(CorruptMessage, match=named):

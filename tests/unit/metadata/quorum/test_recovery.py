@@ -13,8 +13,9 @@ from ottla.errors import KafkaStorageError
 from ottla.log import meta_properties
 from ottla.log.fs import RealFileSystem
 from ottla.metadata.quorum import election_file, formatting, recovery
+from ottla.metadata.quorum.batches import encode_records
 from ottla.metadata.quorum.formatting import Wishes
-from ottla.metadata.quorum.metadata_log import DIRECTORY, MetadataLog, MetadataLogConfig, encode_records
+from ottla.metadata.quorum.metadata_log import DIRECTORY, MetadataLog, MetadataLogConfig
 from ottla.protocol.messages.control_records import LeaderChangeMessage
 from ottla.quorum.config import OwnReplica, QuorumConfig
 from ottla.quorum.control_records import LEADER_CHANGE, encode_control_batch
