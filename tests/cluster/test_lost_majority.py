@@ -9,8 +9,9 @@ from ottla.cli.app import run
 from ottla.cli.terminal import exits
 from ottla.log.meta_properties import random_id
 from tests.support.eventually import eventually
-from tests.support.probe import free_port
-from tests.support.quorum_nodes import CLUSTER_ID, OttlaNode
+from tests.support.genuine import CLUSTER_ID
+from tests.support.genuine_quorum import addresses
+from tests.support.quorum_nodes import OttlaNode
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(200)]
 
@@ -39,16 +40,16 @@ def options(node: OttlaNode) -> list[str]:
 def test_the_survivor_goes_on_and_others_join_it(
     tmp_path: Path, is_dynamic: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ports = {node_id: free_port() for node_id in (1, 2, SURVIVOR)}
-    addresses = ",".join(f"127.0.0.1:{port}" for port in ports.values())
-    voters = {"controller.quorum.voters": "", "controller.quorum.bootstrap.servers": addresses} if is_dynamic else {}
+    quorum = addresses(1, 2, SURVIVOR)
+    endpoints = ",".join(each.endpoint for each in quorum.values())
+    voters = {"controller.quorum.voters": "", "controller.quorum.bootstrap.servers": endpoints} if is_dynamic else {}
     nodes = {
         node_id: OttlaNode(
-            node_id, ports, broker=True, properties={**SETTINGS, **voters}, directory=tmp_path / str(node_id)
+            own, quorum, broker=True, properties={**SETTINGS, **voters}, directory=tmp_path / str(node_id)
         )
-        for node_id in ports
+        for node_id, own in quorum.items()
     }
-    first = ",".join(f"{node_id}@127.0.0.1:{port}:{random_id()}" for node_id, port in ports.items())
+    first = ",".join(f"{each.node_id}@{each.endpoint}:{random_id()}" for each in quorum.values())
     begun = ["--initial-controllers", first] if is_dynamic else []
     survivor = nodes[SURVIVOR]
     try:
@@ -67,23 +68,25 @@ def test_the_survivor_goes_on_and_others_join_it(
         if not is_dynamic:
             assert "set controller.quorum.voters to the survivors alone" in printed
             survivor = OttlaNode(
-                SURVIVOR,
-                {SURVIVOR: ports[SURVIVOR]},
+                quorum[SURVIVOR],
+                {SURVIVOR: quorum[SURVIVOR]},
                 broker=True,
-                properties=SETTINGS,
+                properties={**SETTINGS, "controller.quorum.bootstrap.servers": endpoints},  # else it is no quorum
                 directory=tmp_path / str(SURVIVOR),
             )
         survivor.start()
         create(survivor, "after")
         eventually(lambda: {"before", "after"} <= topics(survivor), timeout_s=30)
         if is_dynamic:
-            again = OttlaNode(1, ports, broker=True, properties={**SETTINGS, **voters}, directory=tmp_path / "anew")
+            again = OttlaNode(
+                quorum[1], quorum, broker=True, properties={**SETTINGS, **voters}, directory=tmp_path / "anew"
+            )
             nodes[1] = again
             joins = ["storage", "format", *options(again), "-t", CLUSTER_ID, "--no-initial-controllers"]
             assert run(joins) == exits.OK
             again.start()
             where = ["--bootstrap", survivor.bootstrap]
-            listener = f"CONTROLLER://127.0.0.1:{ports[1]}"
+            listener = f"CONTROLLER://{quorum[1].endpoint}"
             assert run(["quorum", "add", "1", "--listener", listener, *where]) == exits.OK
             eventually(lambda: {"before", "after"} <= topics(again), timeout_s=30)
     finally:

@@ -20,7 +20,7 @@ OLDER_KAFKA_VERSION: Final = "4.1.1"
 """The second peer, where its answers differ from the newest one's."""
 _REPOSITORY: Final = Path(__file__).resolve().parents[2]
 _RECIPE: Final = _REPOSITORY / "benches" / "genuine"
-_CLUSTER_ID: Final = "b3R0bGFfZ2VudWluZV8wMQ"
+CLUSTER_ID: Final = "b3R0bGFfZ2VudWluZV8wMQ"
 _FORMATTED: Final = ("unstable.", "controller.", "node.", "process.")
 """How settings begin that the format of a log directory depends on."""
 
@@ -288,7 +288,7 @@ class GenuineKafka(BrokerProcess):
         }
         self.properties_file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         if not (Path(settings["log.dirs"].split(",")[0]) / "meta.properties").exists():
-            self._format("format", "-t", _CLUSTER_ID, "-c", str(self.properties_file), *self._format_options)
+            self._format("format", "-t", CLUSTER_ID, "-c", str(self.properties_file), *self._format_options)
 
     def _format(self, *arguments: str) -> None:
         """Run the tool in the virtual machine that the tests of this process share, where that has the same classes."""

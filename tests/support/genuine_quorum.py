@@ -1,17 +1,12 @@
-"""Genuine Kafka nodes that are controllers of one quorum, on ports that are known before they start."""
+"""Genuine Kafka nodes of one quorum, whose controllers have ports that are known before they start."""
 
-import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from tests.support.broker_process import BrokerProcess
 from tests.support.genuine import GenuineKafka, kafka_tool
-from tests.support.probe import free_port
-
-CLUSTER_ID: Final = "b3R0bGFfZ2VudWluZV8wMQ"
-"""Of every genuine cluster here."""
+from tests.support.probe import free_port, listens
 
 
 @dataclass(frozen=True)
@@ -76,9 +71,27 @@ class GenuineController(GenuineKafka):
         """A controller answers when its port is open."""
         if self._broker:
             return super().answers()
-        with socket.socket() as probe:
-            probe.settimeout(1)
-            return probe.connect_ex(("127.0.0.1", self._own.port)) == 0
+        return listens(self._own.port)
+
+
+class GenuineBroker(GenuineKafka):
+    """A genuine broker that is no controller."""
+
+    def __init__(
+        self, node_id: int, quorum: Mapping[int, Address], properties: Mapping[str, str] | None = None
+    ) -> None:
+        port = free_port()
+        super().__init__(
+            port=port,
+            heap="256m",
+            properties={
+                "node.id": str(node_id),
+                "process.roles": "broker",
+                "controller.quorum.voters": static_voters(quorum),
+                "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+                **(properties or {}),
+            },
+        )
 
 
 def quorum_status(controller: Address, *arguments: str) -> str:

@@ -1,5 +1,6 @@
 """Genuine Kafka with its roles apart, a controller and brokers that belong to it, and Ottla beside them."""
 
+import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from types import TracebackType
@@ -7,10 +8,10 @@ from typing import Self
 
 from tests.support.broker_process import BrokerProcess
 from tests.support.eventually import eventually
-from tests.support.genuine import GenuineKafka, kafka_tool
+from tests.support.genuine import kafka_tool
+from tests.support.genuine_quorum import GenuineBroker, GenuineController, addresses, static_voters
 from tests.support.mixed_cluster import TIMEOUT_S, MixedCluster
 from tests.support.ottla_process import OttlaProcess
-from tests.support.probe import free_port
 
 KAFKA, OTTLA, CONTROLLER = 1, 2, 100
 SESSION_S = 3
@@ -29,43 +30,22 @@ CLUSTER_SETTINGS = {
 }
 
 
-class GenuineNode(GenuineKafka):
-    """A node of these roles."""
-
-    def __init__(self, roles: str, node_id: int, voters: str, *, controller_port: int = 0) -> None:
-        self.roles = roles
-        own = {"process.roles": roles, "node.id": str(node_id), "controller.quorum.voters": voters}
-        super().__init__(properties={**CLUSTER_SETTINGS, **own}, heap="256m")
-        controllers = f"CONTROLLER://127.0.0.1:{controller_port}"
-        clients = f"PLAINTEXT://{self.bootstrap}"
-        listeners = {"broker": clients, "controller": controllers}.get(roles, f"{clients},{controllers}")
-        self.properties["listeners"] = listeners
-        self.properties["advertised.listeners"] = controllers if roles == "controller" else clients
-
-    def answers(self) -> bool:
-        """A controller answers no client: its log tells."""
-        if self.roles == "controller":
-            return self.log_file.exists() and "Kafka Server started" in self.log_file.read_text(errors="replace")
-        return super().answers()
-
-
 class QuorumCluster(MixedCluster):
     """A genuine controller, a genuine broker, number 1, and an Ottla broker, number 2. Inside `with`, all run."""
 
     def __init__(self, *, apart: bool) -> None:
         """`apart`: the controller is a process of its own, so that the genuine broker can be stopped."""
-        port = free_port()
-        self.voters = f"{CONTROLLER if apart else KAFKA}@127.0.0.1:{port}"
-        self.genuine_controller = (
-            GenuineNode("controller", CONTROLLER, self.voters, controller_port=port) if apart else None
-        )
-        kafka = GenuineNode("broker" if apart else "broker,controller", KAFKA, self.voters, controller_port=port)
+        quorum = addresses(CONTROLLER if apart else KAFKA)
+        (own,) = quorum.values()
+        controller = GenuineController(own, quorum, broker=not apart, properties=CLUSTER_SETTINGS)
+        self.genuine_controller = controller if apart else None
+        kafka = GenuineBroker(KAFKA, quorum, CLUSTER_SETTINGS) if apart else controller
         self.ottla = OttlaProcess(
             properties={
                 **CLUSTER_SETTINGS,
                 "process.roles": "broker",
                 "node.id": str(OTTLA),
-                "controller.quorum.voters": self.voters,
+                "controller.quorum.voters": static_voters(quorum),
                 "controller.listener.names": "CONTROLLER",
             }
         )
@@ -104,8 +84,6 @@ class QuorumCluster(MixedCluster):
 
 def moves(topic: str, replicas: Mapping[int, Sequence[int]]) -> str:
     """The file that kafka-reassign-partitions.sh wants."""
-    import json
-
     partitions = [
         {"topic": topic, "partition": number, "replicas": list(held)} for number, held in sorted(replicas.items())
     ]

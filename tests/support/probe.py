@@ -43,6 +43,13 @@ def free_port() -> int:
     raise OSError(f"no free TCP port between {ports.start} and {ports.stop}")
 
 
+def listens(port: int, *, host: str = "127.0.0.1") -> bool:
+    """Tell whether a connection to `host`:`port` is accepted: how a controller, which answers no client, is ready."""
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex((host, port)) == 0
+
+
 def knows_a_broker(port: int, *, host: str = "127.0.0.1", timeout_s: float = 1.0) -> bool:
     """Tell whether the broker on `host`:`port` answers Metadata v4 with at least one live broker.
 

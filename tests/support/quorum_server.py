@@ -40,7 +40,7 @@ SERVED: Final = {
     ApiKey.UPDATE_RAFT_VOTER: (0, 0),
 }
 TIMEOUT_S: Final = 60.0
-OF_KRAFT: Final = SupportedFeatureKey(name="kraft.version", min_version=0, max_version=1)
+KRAFT_VERSIONS: Final = SupportedFeatureKey(name="kraft.version", min_version=0, max_version=1)
 
 
 class Recorder:
@@ -194,5 +194,5 @@ class QuorumServer:
 def _versions() -> ApiVersionsResponse:
     return ApiVersionsResponse(
         api_keys=[ApiVersion(api_key=key, min_version=low, max_version=high) for key, (low, high) in SERVED.items()],
-        supported_features=[OF_KRAFT],
+        supported_features=[KRAFT_VERSIONS],
     )

@@ -1,7 +1,6 @@
 """A real Spark Connect server on this machine, whose Python is that of the tests."""
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +10,7 @@ import pyspark
 
 from ottla.pipeline.java import find_java
 from tests.support.eventually import eventually
-from tests.support.probe import free_port
+from tests.support.probe import free_port, listens
 from tests.support.spark_cluster import jvm_options, kill_with_children
 
 _START_TIMEOUT_S = 180.0
@@ -80,5 +79,4 @@ class SparkConnectServer:
 
     def _answers(self) -> bool:
         assert self._process.poll() is None, self._log.read_text(errors="replace")[-2000:]
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self._port)) == 0
+        return listens(self._port)

@@ -51,8 +51,8 @@ QUORUM: Final = (
         "controller.quorum.fetch.timeout.ms",
         Kind.INT,
         "2000",
-        "How long a voter does without its leader before it has another elected, and a leader without a majority "
-        "before it resigns.",
+        "How long a voter waits for its leader before it asks for an election, and a leader for a majority before it "
+        "resigns.",
         AT_LEAST_0,
     ),
     _quorum(
@@ -100,8 +100,8 @@ QUORUM: Final = (
         "broker.session.timeout.ms",
         Kind.INT,
         "9000",
-        "How long a broker without heartbeats counts as alive; a broker whose heartbeats were not answered for so long "
-        "stops leading by itself.",
+        "How long a broker without heartbeats counts as alive; a broker whose heartbeats were not answered for nearly "
+        "so long acknowledges only what all of its in-sync followers have.",
     ),
     _quorum(
         "initial.broker.registration.timeout.ms",

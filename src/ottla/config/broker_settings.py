@@ -88,8 +88,8 @@ _LISTENERS: Final = (
         "controller.listener.names",
         Kind.STRING,
         None,
-        "Listeners of controllers. A broker under a quorum connects to the first of them, with the protocol that "
-        "`listener.security.protocol.map` has for it, and opens none of them.",
+        "Listeners of controllers: only the controllers of a quorum open them. A node connects to controllers with the "
+        "protocol that `listener.security.protocol.map` has for the first of them.",
     ),
 )
 

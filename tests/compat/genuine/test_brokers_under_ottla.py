@@ -10,8 +10,8 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
 from tests.support.eventually import eventually
 from tests.support.genuine import kafka_tool
-from tests.support.probe import free_port
-from tests.support.quorum_nodes import GenuineBroker, OttlaNode
+from tests.support.genuine_quorum import GenuineBroker, addresses
+from tests.support.quorum_nodes import OttlaNode
 from tests.support.steady_producer import SteadyProducer
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(600)]
@@ -41,16 +41,16 @@ class Cluster(NamedTuple):
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    ports = {CONTROLLER: free_port()}
+    quorum = addresses(CONTROLLER)
     with ExitStack() as stack:
-        controller = stack.enter_context(OttlaNode(CONTROLLER, ports, broker=False))
-        brokers = [GenuineBroker(number, ports, SETTINGS) for number in (1, 2)]
+        controller = stack.enter_context(OttlaNode(quorum[CONTROLLER], quorum, broker=False))
+        brokers = [GenuineBroker(number, quorum, SETTINGS) for number in (1, 2)]
         for broker in brokers:
             stack.callback(broker.kill)
             broker.start(wait=False)
         for broker in brokers:
             broker.wait_until_ready()
-        yield Cluster(controller, brokers, ports[CONTROLLER])
+        yield Cluster(controller, brokers, quorum[CONTROLLER].port)
 
 
 def in_sync(cluster: Cluster, topic: str) -> list[int]:

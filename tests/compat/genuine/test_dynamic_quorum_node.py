@@ -5,7 +5,8 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from tests.support.genuine_quorum import CLUSTER_ID, GenuineController, addresses, quorum_status
+from tests.support.genuine import CLUSTER_ID
+from tests.support.genuine_quorum import GenuineController, addresses, quorum_status
 from tests.support.quorum_server import QuorumServer, Recorder, until
 
 from ottla.client.asynchronous import AsyncConnection

@@ -10,9 +10,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.broker_process import BrokerProcess
 from tests.support.eventually import eventually
 from tests.support.genuine import kafka_tool
-from tests.support.genuine_quorum import Address, GenuineController
-from tests.support.probe import free_port
-from tests.support.quorum_nodes import GenuineBroker, OttlaNode
+from tests.support.genuine_quorum import GenuineBroker, GenuineController, addresses
+from tests.support.quorum_nodes import OttlaNode
 from tests.support.steady_producer import SteadyProducer
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1200)]
@@ -27,17 +26,16 @@ def quorum(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> Iterator[tuple[Mapping[int, BrokerProcess], GenuineBroker]]:
     """The controllers by node id, and the broker."""
-    ports = {number: free_port() for number in VOTERS}
-    addresses = {number: Address(number, port) for number, port in ports.items()}
+    voters = addresses(*VOTERS)
 
     def controller(number: int) -> BrokerProcess:
         directory = tmp_path / str(number)
         if number in request.param:
-            return OttlaNode(number, ports, broker=False, directory=directory)
-        return GenuineController(addresses[number], addresses, directory)
+            return OttlaNode(voters[number], voters, broker=False, directory=directory)
+        return GenuineController(voters[number], voters, directory)
 
     nodes = {number: controller(number) for number in VOTERS}
-    broker = GenuineBroker(BROKER, ports)
+    broker = GenuineBroker(BROKER, voters)
     with ExitStack() as stack:
         for node in nodes.values():
             stack.callback(node.kill)

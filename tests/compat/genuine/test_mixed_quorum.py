@@ -11,7 +11,8 @@ from uuid import UUID
 
 import pytest
 from tests.compat.cli.program import OttlaProgram
-from tests.support.genuine_quorum import CLUSTER_ID, GenuineController, addresses
+from tests.support.genuine import CLUSTER_ID
+from tests.support.genuine_quorum import GenuineController, addresses
 from tests.support.quorum_server import QuorumServer, Recorder, until
 
 from ottla.errors import OttlaError

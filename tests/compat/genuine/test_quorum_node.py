@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.genuine import kafka_tool
-from tests.support.genuine_quorum import CLUSTER_ID, GenuineController, addresses, quorum_status
+from tests.support.genuine import CLUSTER_ID, kafka_tool
+from tests.support.genuine_quorum import GenuineController, addresses, quorum_status
 from tests.support.quorum_server import QuorumServer, Recorder, until
 
 from ottla.metadata.quorum.metadata_log import DIRECTORY

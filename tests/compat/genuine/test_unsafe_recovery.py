@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.eventually import eventually
-from tests.support.genuine_quorum import CLUSTER_ID, GenuineController, addresses, quorum_status, stop_all
+from tests.support.genuine import CLUSTER_ID
+from tests.support.genuine_quorum import GenuineController, addresses, quorum_status, stop_all
 
 from ottla.cli.app import run
 from ottla.cli.terminal import exits
