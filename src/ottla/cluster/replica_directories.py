@@ -9,10 +9,46 @@ from uuid import UUID
 
 from ottla.cluster.metadata_log.topics import TopicState
 from ottla.errors import ApiError, ErrorCode
+from ottla.protocol.compiled import Steps
+from ottla.protocol.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponse,
+    ResponseDirectoryData,
+    ResponsePartitionData,
+    ResponseTopicData,
+)
 from ottla.protocol.metadata_records import PartitionChangeRecord
 
 Assigned = dict[tuple[UUID, int], tuple[UUID, ...]]
 """The directories of partitions that earlier parts of a request have changed."""
+
+
+def plan_assignments(
+    topics: Mapping[UUID, TopicState], request: AssignReplicasToDirsRequest
+) -> Steps[tuple[list[PartitionChangeRecord], AssignReplicasToDirsResponse]]:
+    """The records of what a request changes, and its answer: each partition on its own."""
+    assigned: Assigned = {}
+    records: dict[tuple[UUID, int], PartitionChangeRecord] = {}
+    response = AssignReplicasToDirsResponse(directories=[])
+    for directory in request.directories:
+        answered = ResponseDirectoryData(id=directory.id, topics=[])
+        response.directories.append(answered)
+        for topic in directory.topics:
+            answers: list[ResponsePartitionData] = []
+            answered.topics.append(ResponseTopicData(topic_id=topic.topic_id, partitions=answers))
+            for asked in topic.partitions:
+                at = topic.topic_id, asked.partition_index
+                code = ErrorCode.NONE
+                try:
+                    record = plan_assignment(topics, request.broker_id, *at, directory.id, assigned)
+                except ApiError as refused:
+                    code = refused.code
+                else:
+                    if record is not None:
+                        records[at] = record
+                answers.append(ResponsePartitionData(partition_index=at[1], error_code=code))
+                yield
+    return list(records.values()), response
 
 
 def plan_assignment(

@@ -32,7 +32,7 @@ from ottla.cluster.controller_requests import (
 )
 from ottla.cluster.departures import forget_eligible
 from ottla.cluster.elections import Outages, elect_where_needed, led_by, renew_after_restarts, return_to_preferred
-from ottla.cluster.image import BrokerImage, MetadataImage, PartitionImage, Replica, TopicImage
+from ottla.cluster.image import BrokerImage, MetadataImage, Replica
 from ottla.cluster.isr_changes import IsrChange
 from ottla.cluster.reassignments import finish_reassignments
 from ottla.config.broker import BrokerConfig
@@ -362,17 +362,9 @@ class ActiveController:
         if known is None or broker_epoch != known.epoch:
             raise ApiError(ErrorCode.STALE_BROKER_EPOCH, f"broker {broker_id} is not known with epoch {broker_epoch}")
         answers = await self.service.change_in_sync(changes, self._outages)
-        if any(answer is None for answer in answers):
-            touched = [self.image.topics_by_id.get(topic_id) for topic_id in {change.topic_id for change in changes}]
-            if any(
-                self._may_settle(topic, part) for topic in touched if topic is not None for part in topic.partitions
-            ):
-                await self._settle_unless_failing()
+        if any(answer is None for answer in answers) and self.service.may_settle(changes):
+            await self._settle_unless_failing()
         return answers
-
-    def _may_settle(self, topic: TopicImage, part: PartitionImage) -> bool:
-        """Whether a change of its in-sync set may end a reassignment, or relieve a leader that is going."""
-        return part.is_reassigned or self._outages.is_going(part.leader, topic.name, part.partition)
 
     async def let_stop(self, broker_id: BrokerId, broker_epoch: int) -> list[TopicPartition]:
         """A broker wants to stop: move its leadership; returns the partitions without another leader.
@@ -401,8 +393,8 @@ class ActiveController:
 
 def _believed(silent: frozenset[BrokerId], brokers: Mapping[BrokerId, BrokerImage]) -> frozenset[BrokerId]:
     """Return the silent brokers if fewer than half of all are silent. Otherwise this broker is more likely cut off
-    itself, and
-    the sessions decide. They also decide for genuine brokers, which would not learn that they are fenced."""
+    itself, and the sessions decide. They also decide for genuine brokers, which would not learn that they are fenced.
+    """
     there = silent & brokers.keys()
     if 2 * len(there) >= len(brokers):
         return frozenset()

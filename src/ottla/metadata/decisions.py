@@ -71,8 +71,7 @@ class DecidingMetadata(MetadataView):
 
     async def decide(self, plan: Callable[[MetadataImage], Sequence[Command]]) -> None:
         """Commit the commands that `plan` derives from the image, in parts if there are many. After a conflicting
-        change the
-        store is read, and `plan` runs once more.
+        change the store is read, and `plan` runs once more.
 
         Raises `StoreUnavailable`, `StoreConflict` when this broker is no longer the controller.
         """
@@ -127,6 +126,17 @@ class DecidingMetadata(MetadataView):
             done = await self._change(some, lambda image, change: plan_isr_change(image, outages, change))
             answers += [answer if isinstance(answer, OttlaError) else None for answer in done]
         return answers
+
+    def may_settle(self, changes: Sequence[IsrChange]) -> bool:
+        """Whether changes of in-sync sets may end a reassignment, or relieve a leader that is going."""
+        outages = self._outages()
+        touched = [self._image.topics_by_id.get(topic_id) for topic_id in {change.topic_id for change in changes}]
+        return any(
+            part.is_reassigned or outages.is_going(part.leader, topic.name, part.partition)
+            for topic in touched
+            if topic is not None
+            for part in topic.partitions
+        )
 
     async def reassign(
         self, moves: Sequence[tuple[TopicPartition, Sequence[int] | None]], *, allow_factor_change: bool

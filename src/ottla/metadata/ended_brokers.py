@@ -42,7 +42,7 @@ class EndedBrokers:
         self._newest: dict[BrokerId, int] = {}
         self._tasks = Tasks()
 
-    def heard(self, connection_id: int, broker_id: BrokerId, epoch: int) -> None:
+    def note_heartbeat(self, connection_id: int, broker_id: BrokerId, epoch: int) -> None:
         """A heartbeat of a broker's epoch has come over a connection."""
         if self._newest.get(broker_id) == connection_id and connection_id in self._connections:
             self._connections[connection_id] = broker_id, epoch

@@ -5,13 +5,16 @@ DecidingMetadata  -- commands -->  keeper      tree_keeper.py    nodes in a file
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from types import MappingProxyType
+from typing import Final, NamedTuple, Protocol
 
 from ottla.cluster.commands import Command
 from ottla.cluster.commit_parts import Piece
 from ottla.cluster.image import MetadataImage
 from ottla.ids import BrokerId, TopicName
 from ottla.metadata.store.layout import ProducerIdBlock
+
+NO_LEVELS: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class Found(NamedTuple):

@@ -70,7 +70,7 @@ class FollowedAcls:
 
 
 class QuorumAcls(FollowedAcls):
-    """The same on a controller, which changes them while it is the active one."""
+    """The rules in the log on a controller, which changes them while it is the active one."""
 
     def __init__(self, authorizer: StandardAuthorizer, decisions: QuorumDecisions, slices: Slices) -> None:
         super().__init__(authorizer)

@@ -15,7 +15,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
-from uuid import UUID
 
 from ottla.clock import Clock
 from ottla.cluster.broker_registrations import (
@@ -35,7 +34,7 @@ from ottla.cluster.isr_changes import IsrChange
 from ottla.cluster.metadata_log.levels import CONTROLLER_REGISTRATIONS_SINCE, CORDONED_SINCE, DIRECTORIES_SINCE
 from ottla.cluster.metadata_log.registrations import BrokerRegistration
 from ottla.cluster.reassignments import finish_reassignments
-from ottla.cluster.replica_directories import Assigned, plan_assignment
+from ottla.cluster.replica_directories import plan_assignments
 from ottla.config.broker import BrokerConfig
 from ottla.errors import ApiError, ErrorCode, OttlaError
 from ottla.ids import BrokerId, TopicPartition
@@ -46,13 +45,7 @@ from ottla.metadata.quorum_decisions import QuorumDecisions
 from ottla.metadata.quorum_keeper import NO_TERM, QuorumKeeper
 from ottla.metadata.quorum_replay import QuorumReplay
 from ottla.metadata.store.layout import ProducerIdBlock
-from ottla.protocol.messages.assign_replicas_to_dirs import (
-    AssignReplicasToDirsRequest,
-    AssignReplicasToDirsResponse,
-    ResponseDirectoryData,
-    ResponsePartitionData,
-    ResponseTopicData,
-)
+from ottla.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
 from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from ottla.protocol.messages.broker_registration import BrokerRegistrationRequest
 from ottla.protocol.messages.controller_registration import ControllerRegistrationRequest
@@ -134,9 +127,9 @@ class QuorumController:
     def _leader_changed(self, leader: LeaderAndEpoch) -> None:
         self._end_term()
         if leader.leader_id == self._node.node_id:
-            self._term = Tasks()
-            self._term.spawn(
-                self._guarded(lambda: self._begin(leader.epoch), leader.epoch), "beginning of a controller's term"
+            term = self._term = Tasks()
+            term.spawn(
+                self._guarded(lambda: self._begin(term, leader.epoch), leader.epoch), "beginning of a controller's term"
             )
 
     def _end_term(self) -> None:
@@ -161,10 +154,10 @@ class QuorumController:
             log.exception("the controller cannot go on, and resigns")
             self._node.resign(epoch)
 
-    async def _begin(self, epoch: int) -> None:
-        term = self._term
-        assert term is not None
+    async def _begin(self, term: Tasks, epoch: int) -> None:
         async with self.decisions.changing:
+            if self._term is not term:
+                return  # another leader has been elected meanwhile
             first, level = records_of_new_term(
                 self._replay.state,
                 self._bootstrap,
@@ -172,12 +165,8 @@ class QuorumController:
                 min_insync=self._config.min_insync_replicas,
             )
             self._keeper.epoch = epoch
-            try:
-                if first:
-                    await self._keeper.append(first, level=level)
-            finally:
-                if self._term is not term:  # another leader has been elected meanwhile
-                    self._keeper.epoch = NO_TERM if self._term is None else self._keeper.epoch
+            if first:
+                await self._keeper.append(first, level=level)
             brokers = self._replay.state.brokers.values()
             known = ((each.broker_id, each.fenced, each.in_controlled_shutdown) for each in brokers)
             self._sessions.begin(known, self._now(), self._keeper.next_offset)
@@ -403,6 +392,7 @@ class QuorumController:
             unfenced = broker._replace(fenced=False)
             alive = self.image._replace(brokers={**self.image.brokers, broker_id: unfenced.image()})
             await self._commit_brokers([fencing(broker, fenced=False)], alive, self.outages)
+            self._ended.discard(broker_id)
         else:
             log.info("broker %d is in controlled shutdown", broker_id)
             outages = Outages(self._stopping() | {broker_id}, self.image.failed_replicas)
@@ -421,6 +411,7 @@ class QuorumController:
             record = UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=broker.epoch)
             await self._commit_without(broker, [record])
             self._sessions.remove(BrokerId(broker_id))
+            self._ended.discard(BrokerId(broker_id))
         self._settle_soon()
 
     async def register_controller(self, request: ControllerRegistrationRequest) -> None:
@@ -452,45 +443,16 @@ class QuorumController:
         """
         self._broker(broker_id, broker_epoch)
         answers = await self.decisions.change_in_sync(changes, self.outages)
-        if any(answer is None for answer in answers):
-            outages = self.outages
-            touched = [self.image.topics_by_id.get(topic_id) for topic_id in {change.topic_id for change in changes}]
-            if any(
-                part.is_reassigned or outages.is_going(part.leader, topic.name, part.partition)
-                for topic in touched
-                if topic is not None
-                for part in topic.partitions
-            ):  # it may end a reassignment, or relieve a leader that is going
-                self._settle_soon()
+        if any(answer is None for answer in answers) and self.decisions.may_settle(changes):
+            self._settle_soon()
         return answers
 
     async def assign_directories(self, request: AssignReplicasToDirsRequest) -> AssignReplicasToDirsResponse:
         """Note which directories hold replicas. Raises `NotController`, `ApiError` STALE_BROKER_EPOCH."""
-        assigned: Assigned = {}
-        records: dict[tuple[UUID, int], Message] = {}
-        response = AssignReplicasToDirsResponse(directories=[])
         async with self.decisions.changing:
             broker = self._broker(request.broker_id, request.broker_epoch)
-            topics = self._replay.state.topics.states
-            for directory in request.directories:
-                answered = ResponseDirectoryData(id=directory.id, topics=[])
-                response.directories.append(answered)
-                for topic in directory.topics:
-                    answers: list[ResponsePartitionData] = []
-                    answered.topics.append(ResponseTopicData(topic_id=topic.topic_id, partitions=answers))
-                    for asked in topic.partitions:
-                        at = topic.topic_id, asked.partition_index
-                        code = ErrorCode.NONE
-                        try:
-                            record = plan_assignment(topics, broker.broker_id, *at, directory.id, assigned)
-                        except ApiError as refused:
-                            code = refused.code
-                        else:
-                            if record is not None:
-                                records[at] = record
-                        answers.append(ResponsePartitionData(partition_index=at[1], error_code=code))
-                        await self._slices.pause()
-            await self.decisions.commit_records(list(records.values()))
+            records, response = await self._slices.run(plan_assignments(self._replay.state.topics.states, request))
+            await self.decisions.commit_records(records)
         if records and any(not broker.is_online(directory.id) for directory in request.directories):
             self._settle_soon()
         return response

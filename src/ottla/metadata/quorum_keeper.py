@@ -3,8 +3,7 @@
 A change is one batch, or a transaction of several if it is too large for one (KIP-868): all of it counts, or nothing.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ottla.cluster.commands import Command
@@ -15,13 +14,14 @@ from ottla.cluster.metadata_log.levels import TRANSACTIONS_SINCE
 from ottla.cluster.metadata_log.records import each_record
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import BrokerId, ProducerId
-from ottla.metadata.keeper import Found
+from ottla.metadata.keeper import NO_LEVELS, Found
 from ottla.metadata.producer_ids import MAX_PRODUCER_ID
 from ottla.metadata.quorum.node import NotQuorumLeader, QuorumNode
 from ottla.metadata.quorum_replay import QuorumReplay
 from ottla.metadata.store.base import TransactionTooLarge
 from ottla.metadata.store.layout import PRODUCER_ID_BLOCK_SIZE, ProducerIdBlock
 from ottla.protocol.metadata_records import (
+    RECORD_TYPES,
     BeginTransactionRecord,
     EndTransactionRecord,
     ProducerIdsRecord,
@@ -33,10 +33,7 @@ from ottla.slices import Slices
 BATCH_BYTES: Final = 4 << 20
 """Half of what a batch may hold."""
 BATCH_RECORDS: Final = 10_000
-NO_LEVELS: Final[Mapping[str, int]] = MappingProxyType({})
 NO_TERM: Final = -1
-_BEGIN: Final = 23
-"""The type of the record that begins a transaction."""
 
 
 class QuorumKeeper:
@@ -50,7 +47,7 @@ class QuorumKeeper:
         self._replay = replay
         self._slices = slices
         self.epoch = NO_TERM
-        """That of this node's term as controller; `NO_TERM` while it has none."""
+        """The epoch of this node's term as controller; `NO_TERM` while it has none."""
         self.appends = 0
         """How many batches it has appended."""
 
@@ -117,9 +114,7 @@ class QuorumKeeper:
                     f"{len(records)} records are too many for one batch, and metadata.version {version} has no "
                     "transactions: ask for less at once, or raise it"
                 )
-            if not any(
-                read_frame(record).type == _BEGIN for record in records[:2]
-            ):  # those of a new term bring it along
+            if not any(map(_begins_transaction, records[:2])):  # those of a new term bring it along
                 batches[0].insert(0, framed(BeginTransactionRecord(), version))
                 batches[-1].append(framed(EndTransactionRecord(), version))
         appended = []
@@ -128,6 +123,10 @@ class QuorumKeeper:
             appended.append(self._node.append(batch, epoch=epoch))
         for committed in appended:
             await committed
+
+
+def _begins_transaction(record: bytes) -> bool:
+    return RECORD_TYPES.get(read_frame(record).type) is BeginTransactionRecord
 
 
 def _in_batches(records: Sequence[bytes]) -> Iterator[list[bytes]]:

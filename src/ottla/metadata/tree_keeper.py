@@ -5,8 +5,6 @@ a cluster each commit also checks the controller epoch.
 """
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-from typing import Final
 
 from ottla.clock import Clock
 from ottla.cluster.commands import Command, apply
@@ -15,14 +13,12 @@ from ottla.cluster.features import ONLY_LEVELS
 from ottla.cluster.image import MetadataImage
 from ottla.ids import BrokerId
 from ottla.metadata.config_changes import FoundSettings
-from ottla.metadata.keeper import Found
+from ottla.metadata.keeper import NO_LEVELS, Found
 from ottla.metadata.producer_ids import allocate_producer_ids
 from ottla.metadata.store import layout
 from ottla.metadata.store.base import Check, Delete, MetadataStore, Node, Operation
 from ottla.metadata.store.layout import ProducerIdBlock
 from ottla.slices import Slices
-
-NO_LEVELS: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class TreeKeeper:

@@ -20,12 +20,12 @@ from ottla.cluster.metadata_log.levels import CONTROLLER_REGISTRATIONS_SINCE, RA
 from ottla.cluster.metadata_log.registrations import SECURITY_PROTOCOLS
 from ottla.config.authorizer import authorizer_settings
 from ottla.errors import ErrorCode, InvalidConfig, OttlaError
+from ottla.metadata.decisions import new_id
 from ottla.metadata.ended_brokers import EndedBrokers
 from ottla.metadata.policies import Policies
 from ottla.metadata.quorum.node import LeaderAndEpoch, QuorumNode
 from ottla.metadata.quorum_controller import QuorumController
 from ottla.metadata.quorum_replay import QuorumReplay
-from ottla.metadata.service import new_id
 from ottla.protocol.messages.controller_registration import (
     ControllerRegistrationRequest,
     Feature,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class ControllerCluster:
-    """What handlers of brokers call the cluster, on a controller."""
+    """Takes the place of a broker's `ClusterMember` for the handlers that brokers and controllers share."""
 
     def __init__(self, controller: "QuorumController") -> None:
         self._controller = controller

@@ -6,13 +6,14 @@ from contextlib import ExitStack
 from typing import NamedTuple
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
 from tests.support.eventually import eventually
 from tests.support.genuine import kafka_tool
 from tests.support.genuine_quorum import GenuineBroker, addresses
 from tests.support.quorum_nodes import OttlaNode
 from tests.support.steady_producer import SteadyProducer
+from tests.support.whole_topic import read_in_group
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(600)]
 
@@ -103,22 +104,6 @@ def test_they_restart_in_order_and_are_killed_while_producers_write(cluster: Clu
         producer.until_acknowledged(50)
     assert producer.failed == []
     wanted = {value for _, value in producer.acknowledged} | {b"transaction-stop", b"transaction-kill"}
-    consumer = Consumer(
-        {"bootstrap.servers": cluster.bootstrap, "group.id": "g", "auto.offset.reset": "earliest", "log_level": 0}
-    )
-    consumer.subscribe(["steady"])
-    found: set[bytes] = set()
-
-    def has_all() -> bool:
-        for message in consumer.consume(500, 0.2):
-            value = message.value()
-            if message.error() is None and value is not None:
-                found.add(value)
-        return found >= wanted
-
-    try:
-        eventually(has_all)
-    finally:
-        consumer.close()
+    assert set(read_in_group(cluster.bootstrap, "steady", "g", len(wanted))) >= wanted
     admin = cluster.admin
     admin.create_topics([NewTopic("after-all", 2, 2)])["after-all"].result(30)

@@ -5,7 +5,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.broker_process import BrokerProcess
 from tests.support.eventually import eventually
@@ -13,6 +12,7 @@ from tests.support.genuine import kafka_tool
 from tests.support.genuine_quorum import GenuineBroker, GenuineController, addresses
 from tests.support.quorum_nodes import OttlaNode
 from tests.support.steady_producer import SteadyProducer
+from tests.support.whole_topic import read_in_group
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1200)]
 
@@ -82,20 +82,4 @@ def test_the_active_controller_is_killed_twenty_times(
     made = {f"{kind}-{turn}" for kind in ("with", "without") for turn in range(KILLS)}
     eventually(lambda: made <= admin.list_topics(timeout=20).topics.keys())
     wanted = {value for _, value in producer.acknowledged}
-    consumer = Consumer(
-        {"bootstrap.servers": broker.bootstrap, "group.id": "g", "auto.offset.reset": "earliest", "log_level": 0}
-    )
-    consumer.subscribe(["steady"])
-    found: set[bytes] = set()
-
-    def has_all() -> bool:
-        for message in consumer.consume(500, 0.2):
-            value = message.value()
-            if message.error() is None and value is not None:
-                found.add(value)
-        return found >= wanted
-
-    try:
-        eventually(has_all)
-    finally:
-        consumer.close()
+    assert set(read_in_group(broker.bootstrap, "steady", "g", len(wanted))) >= wanted

@@ -83,6 +83,17 @@ class TestTerms:
 
         run(scenario, metadata_max_idle_interval_ms="0")
 
+    def test_one_that_is_over_before_it_has_begun_is_none(self, caplog: pytest.LogCaptureFixture) -> None:
+        async def scenario(alone: ControllerAlone) -> None:
+            alone.node.lead(2)
+            alone.node.lead(NODE)
+            alone.node.lead(2)
+            await asyncio.sleep(1)
+            assert not alone.controller.is_active
+            assert "cannot go on" not in caplog.text
+
+        run(scenario)
+
     def test_a_torn_change_is_aborted(self) -> None:
         async def scenario(alone: ControllerAlone) -> None:
             torn = [

@@ -16,5 +16,5 @@ async def handle(
 ) -> BrokerHeartbeatResponse:
     """Raises as `QuorumController.heartbeat`."""
     answer = await controller.heartbeat(request)
-    ended.heard(context.connection_id, BrokerId(request.broker_id), request.broker_epoch)
+    ended.note_heartbeat(context.connection_id, BrokerId(request.broker_id), request.broker_epoch)
     return answer
