@@ -59,27 +59,24 @@ class Answers:
         if isinstance(found, ColdRead):
             self._tasks.spawn(self._reply_cold(effect, found), "answer to Fetch")
             return
-        response: Any = effect.response
-        response.responses[0].partitions[0].records = found
-        self.reply(effect.token, response)
+        effect.response.responses[0].partitions[0].records = found
+        self.reply(effect.token, effect.response)
 
     async def _reply_cold(self, effect: effects.ReplyRecords, found: ColdRead) -> None:
-        response: Any = effect.response
-        partition = response.responses[0].partitions[0]
+        partition = effect.response.responses[0].partitions[0]
         try:
             partition.records = (await self._in_thread(found.run)).data
         except OttlaError as problem:
             log.error("cannot read the metadata log for another node: %s", problem)
             partition.error_code = problem.code
-        self.reply(effect.token, response)
+        self.reply(effect.token, effect.response)
 
     def reply_snapshot(self, effect: effects.ReplySnapshot, metadata_log: MetadataLog) -> None:
         """Answer a FetchSnapshot, in a later turn of the loop."""
         self._tasks.spawn(self._reply_snapshot(effect, metadata_log), "answer to FetchSnapshot")
 
     async def _reply_snapshot(self, effect: effects.ReplySnapshot, metadata_log: MetadataLog) -> None:
-        response: Any = effect.response
-        partition = response.topics[0].partitions[0]
+        partition = effect.response.topics[0].partitions[0]
         max_bytes = max(1, min(effect.max_bytes, MAX_BATCH_BYTES))
         try:
             partition.unaligned_records = await self._in_thread(
@@ -90,4 +87,4 @@ class Answers:
         except OSError as problem:
             log.error("cannot read snapshot %s for another node: %s", effect.snapshot, problem)
             partition.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-        self.reply(effect.token, response)
+        self.reply(effect.token, effect.response)
