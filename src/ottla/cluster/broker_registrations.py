@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 from uuid import UUID
 
-from ottla.cluster.metadata_log.levels import DIRECTORIES_SINCE, METADATA_VERSION
+from ottla.cluster.features import METADATA_VERSION
+from ottla.cluster.metadata_log.levels import DIRECTORIES_SINCE
 from ottla.cluster.metadata_log.registrations import SECURITY_PROTOCOLS, BrokerRegistration
 from ottla.errors import ApiError, ErrorCode
 from ottla.protocol.messages.broker_registration import BrokerRegistrationRequest

@@ -79,7 +79,7 @@ class BrokerSessions:
         self._sessions[broker_id] = _Session(now_s, is_fenced=is_fenced)
 
     def remove(self, broker_id: BrokerId) -> None:
-        """A broker is not registered any longer."""
+        """A broker is no longer registered."""
         self._sessions.pop(broker_id, None)
 
     def fence(self, broker_id: BrokerId) -> None:

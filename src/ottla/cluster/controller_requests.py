@@ -11,7 +11,16 @@ Source: Kafka 3.9, `ControllerChannelManager.AbstractControllerBrokerRequestBatc
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from ottla.cluster.image import NO_LEADER, NOT_YET_LED, BrokerImage, MetadataImage, PartitionImage, Replica, TopicImage
+from ottla.cluster.image import (
+    NO_LEADER,
+    NOT_YET_LED,
+    SECURITY_PROTOCOL_CODES,
+    BrokerImage,
+    MetadataImage,
+    PartitionImage,
+    Replica,
+    TopicImage,
+)
 from ottla.errors import ErrorCode
 from ottla.ids import BrokerId, PartitionId, TopicId, TopicPartition
 from ottla.protocol.messages.leader_and_isr import (
@@ -39,7 +48,6 @@ SOME_STATES: Final = 1
 LEADER_WHEN_DELETED: Final = -2
 EPOCH_WHEN_DELETED: Final = -2
 PLAINTEXT: Final = 0
-SECURITY_PROTOCOLS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 RECOVERED: Final = 0
 RECOVERING: Final = 1
 """The leader has to confirm that it leads. (KIP-704 requires the same after an unclean election.)"""
@@ -383,7 +391,9 @@ def _update_metadata(
                         port=port,
                         host=host,
                         listener=name,
-                        security_protocol=SECURITY_PROTOCOLS.get(alive.security_protocols.get(name, ""), PLAINTEXT),
+                        security_protocol=SECURITY_PROTOCOL_CODES.get(
+                            alive.security_protocols.get(name, ""), PLAINTEXT
+                        ),
                     )
                     for name, (host, port) in alive.endpoints.items()
                 ],

@@ -203,15 +203,13 @@ def led_by(image: MetadataImage, broker_id: BrokerId) -> Iterable[tuple[TopicIma
 
 def may_hand_over(image: MetadataImage, outages: Outages, broker_id: BrokerId) -> bool:
     """Whether a broker leads something that another in-sync replica could lead."""
-    for topic in image.topics.values():
-        for partition in topic.partitions:
-            if partition.leader == broker_id and any(
-                replica != broker_id and not outages.is_going(replica, topic.name, partition.partition)
-                for replica in fit_replicas(image, topic.name, partition, outages)
-                if replica in partition.isr
-            ):
-                return True
-    return False
+    return any(
+        replica != broker_id
+        and replica in partition.isr
+        and not outages.is_going(replica, topic.name, partition.partition)
+        for topic, partition in led_by(image, broker_id)
+        for replica in fit_replicas(image, topic.name, partition, outages)
+    )
 
 
 def return_to_preferred(image: MetadataImage, outages: Outages, tolerated_percent: float) -> list[SetPartitions]:

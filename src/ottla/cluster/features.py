@@ -23,7 +23,8 @@ SUPPORTED: Final[Mapping[str, int]] = MappingProxyType(
     {"group.version": 1, "share.version": 1, "streams.version": 1, "transaction.version": 2}
 )
 """The highest level of each; all begin at 0."""
-ONLY_LEVELS: Final[Mapping[str, int]] = MappingProxyType({"metadata.version": 30})
+METADATA_VERSION: Final = "metadata.version"
+ONLY_LEVELS: Final[Mapping[str, int]] = MappingProxyType({METADATA_VERSION: 30})
 """What a broker that is alone has besides, at the only level that it can have: 30 is 4.3-IV0."""
 
 

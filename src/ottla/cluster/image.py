@@ -35,6 +35,11 @@ class ResourceType(IntEnum):
     """The quotas of an address."""
 
 
+SECURITY_PROTOCOL_CODES: Final[Mapping[str, int]] = MappingProxyType(
+    {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+)
+"""The security protocols of listeners, by their numbers in requests and records."""
+
 CLUSTER_DEFAULT: Final = ""
 """Name of the BROKER resource whose settings hold for every broker."""
 

@@ -8,11 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ottla.cluster.commands import SetFeatures
-from ottla.cluster.features import FeatureUpdate, UpgradeType
+from ottla.cluster.features import METADATA_VERSION, FeatureUpdate, UpgradeType
 from ottla.cluster.image import MetadataImage
 from ottla.cluster.metadata_log.levels import (
     KRAFT_VERSION,
-    METADATA_VERSION,
     RANGES,
     loses_records,
     missing_dependency,

@@ -15,9 +15,8 @@ from ottla.client.asynchronous import AsyncConnection
 from ottla.client.errors import ClientError
 from ottla.client.sansio.handshake import handshake
 from ottla.client.sockets import connect as connect_plainly
-from ottla.cluster.image import empty_image
+from ottla.cluster.image import SECURITY_PROTOCOL_CODES, empty_image
 from ottla.cluster.metadata_log.levels import CONTROLLER_REGISTRATIONS_SINCE, RANGES
-from ottla.cluster.metadata_log.registrations import SECURITY_PROTOCOLS
 from ottla.config.authorizer import authorizer_settings
 from ottla.errors import ErrorCode, InvalidConfig, OttlaError
 from ottla.metadata.decisions import new_id
@@ -51,7 +50,6 @@ log = logging.getLogger(__name__)
 
 RETRY_S: Final = 0.5
 CATCH_UP_POLL_S: Final = 0.02
-_PROTOCOL_CODES: Final = {name: code for code, name in SECURITY_PROTOCOLS.items()}
 
 OpenNode = Callable[[Mapping[str, tuple[str, int]]], QuorumNode]
 """Makes the quorum's node, which is reached at these addresses, by listener."""
@@ -153,7 +151,7 @@ class ControllerServer:
                     name=name,
                     host=host,
                     port=port,
-                    security_protocol=_PROTOCOL_CODES[protocols.get(name, "PLAINTEXT")],
+                    security_protocol=SECURITY_PROTOCOL_CODES[protocols.get(name, "PLAINTEXT")],
                 )
                 for name, (host, port) in self.endpoints.items()
             ],

@@ -19,8 +19,8 @@ from ottla.client.asynchronous import AsyncConnection
 from ottla.client.errors import BrokerUnavailable, ClientError
 from ottla.client.sansio.handshake import handshake
 from ottla.client.sockets import Connect, Resolve
-from ottla.cluster.controller_requests import SECURITY_PROTOCOLS, OwnChanges, Sender, own_changes
-from ottla.cluster.image import BrokerImage, MetadataImage
+from ottla.cluster.controller_requests import OwnChanges, Sender, own_changes
+from ottla.cluster.image import SECURITY_PROTOCOL_CODES, BrokerImage, MetadataImage
 from ottla.cluster.metadata_log.levels import CORDONED_SINCE, RANGES
 from ottla.cluster.metadata_log.registrations import CONFIRMS_LEADERSHIP
 from ottla.cluster.metadata_log.snapshots import snapshot_records
@@ -223,7 +223,7 @@ class QuorumMembership(ClusterMember):
                     name=name,
                     host=host,
                     port=port,
-                    security_protocol=SECURITY_PROTOCOLS[protocols.get(name, "PLAINTEXT")],
+                    security_protocol=SECURITY_PROTOCOL_CODES[protocols.get(name, "PLAINTEXT")],
                 )
                 for name, (host, port) in self._endpoints.items()
             ],

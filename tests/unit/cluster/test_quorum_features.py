@@ -4,8 +4,8 @@ import pytest
 from tests.unit.cluster.images import cluster
 
 from ottla.cluster.commands import SetFeatures
-from ottla.cluster.features import FeatureUpdate, UpgradeType
-from ottla.cluster.metadata_log.levels import NAMES, RANGES, metadata_version_of
+from ottla.cluster.features import ONLY_LEVELS, FeatureUpdate, UpgradeType
+from ottla.cluster.metadata_log.levels import HIGHEST, NAMES, RANGES, metadata_version_of
 from ottla.cluster.quorum_features import Node, plan_quorum_features
 from ottla.errors import ApiError, ErrorCode, InvalidConfig
 
@@ -52,6 +52,10 @@ def test_eligible_replicas_need_a_level() -> None:
         _planned(22, FeatureUpdate(ELR, 1, UP))
     both = FeatureUpdate(ELR, 1, UP), FeatureUpdate(MV, 23, UP)
     assert _planned(22, *both) == SetFeatures({MV: 23, ELR: 1})
+
+
+def test_a_broker_that_is_alone_is_at_the_newest_level() -> None:
+    assert ONLY_LEVELS == {MV: HIGHEST}
 
 
 def test_levels_have_names() -> None:

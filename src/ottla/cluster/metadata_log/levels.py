@@ -13,11 +13,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from ottla.cluster.features import SUPPORTED
+from ottla.cluster.features import METADATA_VERSION, SUPPORTED
 from ottla.cluster.min_insync import ELIGIBLE_LEADER_REPLICAS
 from ottla.errors import CorruptMessage, InvalidConfig
 
-METADATA_VERSION: Final = "metadata.version"
 KRAFT_VERSION: Final = "kraft.version"
 
 _RELEASES: Final = (
@@ -47,7 +46,18 @@ ELIGIBLE_SINCE: Final = 23
 CORDONED_SINCE: Final = 30
 MIGRATION_SINCE: Final = 8
 _ISR_SHRINK_BUMPS_UNTIL: Final = 12
-_CHANGED_RECORDS: Final = (7, 8, 11, 12, 13, 14, 15, 17, 23, 30)
+_CHANGED_RECORDS: Final = (
+    LOWEST,
+    MIGRATION_SINCE,
+    SCRAM_SINCE,
+    _ISR_SHRINK_BUMPS_UNTIL,
+    TRANSACTIONS_SINCE,
+    DELEGATION_TOKENS_SINCE,
+    CONTROLLER_REGISTRATIONS_SINCE,
+    DIRECTORIES_SINCE,
+    ELIGIBLE_SINCE,
+    CORDONED_SINCE,
+)
 """The levels whose records one level less cannot express."""
 
 
@@ -119,7 +129,7 @@ RANGES: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
 """The levels that a node supports, as it registers with them and reports them."""
 
 _ENABLED_SINCE: Final[tuple[tuple[str, int, int], ...]] = (
-    ("eligible.leader.replicas.version", 1, 26),
+    (ELIGIBLE_LEADER_REPLICAS, 1, 26),
     ("group.version", 1, 22),
     ("share.version", 1, 28),
     ("streams.version", 1, 29),

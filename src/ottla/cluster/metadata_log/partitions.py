@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.cluster.image import NO_LEADER, PartitionImage
+from ottla.cluster.metadata_log.levels import DIRECTORIES_SINCE, ELIGIBLE_SINCE
 from ottla.errors import CorruptMessage
 from ottla.ids import BrokerId, LeaderEpoch, PartitionId
 from ottla.protocol.metadata_records import NO_LEADER_CHANGE, PartitionChangeRecord, PartitionRecord
@@ -70,9 +71,12 @@ class Sharing:
     def brokers(self, found: Iterable[int]) -> Brokers:
         """The brokers, as one object for each set and order of them."""
         key = tuple(found)
-        if len(self._brokers) >= MOST_SHARED:
-            self._brokers.clear()
-        return self._brokers.setdefault(key, key)  # type: ignore[arg-type]  # BrokerId is an int
+        shared = self._brokers.get(key)
+        if shared is None:
+            if len(self._brokers) >= MOST_SHARED:
+                self._brokers.clear()
+            shared = self._brokers[key] = tuple(map(BrokerId, key))
+        return shared
 
     def directories(self, found: Sequence[UUID], count: int) -> tuple[UUID, ...]:
         """The directories of `count` replicas; those of brokers that report none are `MIGRATING`."""
@@ -139,6 +143,29 @@ def changed(before: PartitionState, record: PartitionChangeRecord, share: Sharin
     if recovery or eligible or last_known:
         image = _with_departed(image, recovery, eligible, last_known)
     return PartitionState(image, directories, recovery, eligible, last_known)
+
+
+def partition_record(topic_id: UUID, partition: PartitionState, level: int) -> PartitionRecord:
+    """The record of a whole partition at a level of `metadata.version`, without what that cannot express."""
+    image = partition.image
+    record = PartitionRecord(
+        partition_id=image.partition,
+        topic_id=topic_id,
+        replicas=[*image.replicas],
+        isr=[*image.isr],
+        removing_replicas=[*image.removing],
+        adding_replicas=[*image.adding],
+        leader=image.leader,
+        leader_recovery_state=partition.recovery,
+        leader_epoch=image.leader_epoch,
+        partition_epoch=image.partition_epoch,
+    )
+    if level >= DIRECTORIES_SINCE:
+        record.directories = [*partition.directories]
+    if level >= ELIGIBLE_SINCE:
+        record.eligible_leader_replicas = [*partition.eligible] or None
+        record.last_known_elr = [*partition.last_known] or None
+    return record
 
 
 def without_eligible(before: PartitionState, share: Sharing) -> PartitionState:

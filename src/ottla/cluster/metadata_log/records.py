@@ -25,14 +25,10 @@ from ottla.cluster.commands import (
     SetFeatures,
     SetPartitions,
 )
+from ottla.cluster.features import METADATA_VERSION
 from ottla.cluster.image import NO_LEADER, PartitionImage, ResourceType, TopicImage
 from ottla.cluster.metadata_log.framing import framed
-from ottla.cluster.metadata_log.levels import (
-    DIRECTORIES_SINCE,
-    ELIGIBLE_SINCE,
-    METADATA_VERSION,
-    shrinking_bumps_leader_epoch,
-)
+from ottla.cluster.metadata_log.levels import DIRECTORIES_SINCE, ELIGIBLE_SINCE, shrinking_bumps_leader_epoch
 from ottla.cluster.metadata_log.partitions import (
     RECOVERED,
     RECOVERING,
@@ -40,11 +36,12 @@ from ottla.cluster.metadata_log.partitions import (
     PartitionState,
     Sharing,
     changed,
+    created,
+    partition_record,
     recorded,
 )
-from ottla.cluster.metadata_log.partitions import created as created_partition
 from ottla.cluster.metadata_log.settings import InexpressibleChange, Resource, setting_record
-from ottla.ids import BrokerId, PartitionId, TopicName
+from ottla.ids import BrokerId, TopicName
 from ottla.protocol import metadata_records as records
 
 if TYPE_CHECKING:
@@ -53,11 +50,6 @@ if TYPE_CHECKING:
 
 _MOST_STEPS: Final = 16
 """Records for one change of a partition. Decisions take one or two steps; more would be a mistake."""
-
-
-def records_for(commands: Iterable[Command], state: ClusterState) -> list[bytes]:
-    """All of `each_record`, for a few commands."""
-    return list(each_record(commands, state))
 
 
 def messages_for(commands: Iterable[Command], state: ClusterState) -> list[Message]:
@@ -74,22 +66,6 @@ def each_record(commands: Iterable[Command], state: ClusterState) -> Iterator[by
     level = state.metadata_version
     for record in _Draft(state, level).each(commands):
         yield framed(record, level)
-
-
-def placement_record(
-    state: ClusterState, topic: TopicName, partition: PartitionId, directories: Mapping[BrokerId, UUID]
-) -> records.PartitionChangeRecord | None:
-    """The record by which replicas are in other directories, by broker; None if they all are there already.
-
-    Brokers without a replica are passed over. Raises KeyError for a partition that is not there.
-    """
-    topic_id = state.topics.ids[topic]
-    before = state.topics.states[topic_id].partitions[partition]
-    placed = zip(before.image.replicas, before.directories, strict=True)
-    after = [directories.get(broker, directory) for broker, directory in placed]
-    if tuple(after) == before.directories:
-        return None
-    return records.PartitionChangeRecord(partition_id=partition, topic_id=topic_id, directories=after)
 
 
 class _Draft:
@@ -140,25 +116,9 @@ class _Draft:
             yield self._create_partition(topic.topic_id, partition)
 
     def _create_partition(self, topic_id: UUID, image: PartitionImage) -> records.PartitionRecord:
-        recovery, eligible, last_known = recorded(image)
-        record = records.PartitionRecord(
-            partition_id=image.partition,
-            topic_id=topic_id,
-            replicas=[*image.replicas],
-            isr=[*image.isr],
-            removing_replicas=[*image.removing],
-            adding_replicas=[*image.adding],
-            leader=image.leader,
-            leader_recovery_state=recovery,
-            leader_epoch=image.leader_epoch,
-            partition_epoch=image.partition_epoch,
-        )
-        if self._level >= DIRECTORIES_SINCE:
-            record.directories = [self._place(broker) for broker in image.replicas]
-        if self._level >= ELIGIBLE_SINCE:
-            record.eligible_leader_replicas = [*eligible] or None
-            record.last_known_elr = [*last_known] or None
-        self._partitions[topic_id, image.partition] = created_partition(record, self._share)
+        places = tuple(self._place(broker) for broker in image.replicas)
+        record = partition_record(topic_id, PartitionState(image, places, *recorded(image)), self._level)
+        self._partitions[topic_id, image.partition] = created(record, self._share)
         return record
 
     def _place(self, broker_id: BrokerId) -> UUID:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from ottla.cluster.image import BrokerImage
+from ottla.cluster.image import SECURITY_PROTOCOL_CODES, BrokerImage
 from ottla.cluster.metadata_log.levels import CORDONED_SINCE, DIRECTORIES_SINCE, MIGRATION_SINCE
 from ottla.cluster.metadata_log.partitions import LOST, MIGRATING, UNASSIGNED
 from ottla.errors import CorruptMessage
@@ -27,7 +27,7 @@ from ottla.protocol.metadata_records import (
 
 _HALVES: Final = Struct(">qq")
 SECURITY_PROTOCOLS: Final[Mapping[int, str]] = MappingProxyType(
-    {0: "PLAINTEXT", 1: "SSL", 2: "SASL_PLAINTEXT", 3: "SASL_SSL"}
+    {code: name for name, code in SECURITY_PROTOCOL_CODES.items()}
 )
 CONFIRMS_LEADERSHIP: Final = "ottla.leadership.confirmation"
 """The feature with which Ottla's brokers register: they confirm that they lead, when they are elected (ADR 15)."""
@@ -153,23 +153,6 @@ def broker_record(broker: BrokerRegistration, level: int) -> RegisterBrokerRecor
         log_dirs=[*broker.directories] if level >= DIRECTORIES_SINCE else [],
         cordoned_log_dirs=None if broker.cordoned is None or level < CORDONED_SINCE else [*broker.cordoned],
     )
-
-
-def change_record(before: BrokerRegistration, after: BrokerRegistration) -> BrokerRegistrationChangeRecord | None:
-    """The record by which a registration changes; None if none has to be written.
-
-    Only flags and directories can change: all else is of a new registration.
-    """
-    record = BrokerRegistrationChangeRecord(broker_id=before.broker_id, broker_epoch=before.epoch)
-    if after.fenced != before.fenced:
-        record.fenced = 1 if after.fenced else -1
-    if after.in_controlled_shutdown != before.in_controlled_shutdown:
-        record.in_controlled_shutdown = 1 if after.in_controlled_shutdown else -1
-    if after.directories != before.directories:
-        record.log_dirs = [*after.directories]
-    if after.cordoned != before.cordoned and after.cordoned is not None:
-        record.cordoned_log_dirs = [*after.cordoned]
-    return None if changed_broker(before, record) == before else record
 
 
 def controller_record(controller: ControllerRegistration) -> RegisterControllerRecord:

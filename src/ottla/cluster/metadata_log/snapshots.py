@@ -12,16 +12,14 @@ from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
+from ottla.cluster.features import METADATA_VERSION
 from ottla.cluster.metadata_log.framing import framed
 from ottla.cluster.metadata_log.levels import (
     CONTROLLER_REGISTRATIONS_SINCE,
     DELEGATION_TOKENS_SINCE,
-    DIRECTORIES_SINCE,
-    ELIGIBLE_SINCE,
-    METADATA_VERSION,
     SCRAM_SINCE,
 )
-from ottla.cluster.metadata_log.partitions import PartitionState
+from ottla.cluster.metadata_log.partitions import PartitionState, partition_record
 from ottla.cluster.metadata_log.registrations import broker_record, controller_record
 from ottla.cluster.metadata_log.settings import MECHANISM_CODES, InexpressibleChange, Resource, setting_record
 from ottla.protocol import metadata_records as records
@@ -81,29 +79,7 @@ def _topics(topics: Sequence[tuple[UUID, str, Sequence[PartitionState]]], level:
     for topic_id, name, partitions in topics:
         yield records.TopicRecord(name=name, topic_id=topic_id)
         for partition in partitions:
-            yield _partition(topic_id, partition, level)
-
-
-def _partition(topic_id: UUID, partition: PartitionState, level: int) -> records.PartitionRecord:
-    image = partition.image
-    record = records.PartitionRecord(
-        partition_id=image.partition,
-        topic_id=topic_id,
-        replicas=[*image.replicas],
-        isr=[*image.isr],
-        removing_replicas=[*image.removing],
-        adding_replicas=[*image.adding],
-        leader=image.leader,
-        leader_recovery_state=partition.recovery,
-        leader_epoch=image.leader_epoch,
-        partition_epoch=image.partition_epoch,
-    )
-    if level >= DIRECTORIES_SINCE:
-        record.directories = [*partition.directories]
-    if level >= ELIGIBLE_SINCE:
-        record.eligible_leader_replicas = [*partition.eligible] or None
-        record.last_known_elr = [*partition.last_known] or None
-    return record
+            yield partition_record(topic_id, partition, level)
 
 
 def _settings(

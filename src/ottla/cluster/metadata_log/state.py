@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from ottla.cluster.features import METADATA_VERSION
 from ottla.cluster.image import (
     NO_LEADER,
     BrokerImage,
@@ -25,7 +26,7 @@ from ottla.cluster.image import (
     ResourceType,
     empty_image,
 )
-from ottla.cluster.metadata_log.levels import METADATA_VERSION, check_metadata_version
+from ottla.cluster.metadata_log.levels import check_metadata_version
 from ottla.cluster.metadata_log.registrations import (
     BrokerRegistration,
     ControllerRegistration,
@@ -73,7 +74,7 @@ class ClusterState:
         self.brokers: Final[dict[int, BrokerRegistration]] = {}
         """Registered ones, fenced ones among them."""
         self.controllers: Final[dict[int, ControllerRegistration]] = {}
-        self.configs: Final[dict[Resource, dict[str, str]]] = {}
+        self.configs: Final[dict[Resource, Mapping[str, str]]] = {}
         self.foreign: Final[dict[tuple[object, ...], Message]] = {}
         """The records of settings and quotas of kinds that Ottla does not have: kept for snapshots."""
         self.features: dict[str, int] = {}
@@ -85,11 +86,12 @@ class ClusterState:
         """Delegation tokens, by id."""
         self.next_producer_id: int | None = None
         """The first producer id that no broker has been given; None if none has been given."""
-        self._controller_id = NO_LEADER
+        self.controller_id = NO_LEADER
+        """The controller in the image: no record names it."""
         self._pending: list[Message] | None = None
         """The records of the transaction that has not ended."""
-        self._own_configs: set[Resource] = set()
-        """Those whose mapping is in no image yet, so that it may change in place."""
+        self._own_configs: dict[Resource, dict[str, str]] = {}
+        """Those of `configs` that are in no image yet, so that they may change in place."""
         self._take: Final = self._takers()
         self._changed_acls: set[AclPattern] = set()
         self._changed_tokens: set[str] = set()
@@ -182,7 +184,7 @@ class ClusterState:
         name = self.topics.remove(record)
         resource = ResourceType.TOPIC, str(name)
         if self.configs.pop(resource, None) is not None:
-            self._own_configs.discard(resource)
+            self._own_configs.pop(resource, None)
             self._configs_changed = True
 
     def _config(self, record: records.ConfigRecord) -> None:
@@ -216,16 +218,15 @@ class ClusterState:
         if known.get(key) == value:
             return
         self._configs_changed = True
-        if resource not in self._own_configs:
-            self._own_configs.add(resource)
-            self.configs[resource] = known = dict(known)
+        own = self._own_configs.get(resource)
+        if own is None:
+            self.configs[resource] = self._own_configs[resource] = own = dict(known)
         if value is not None:
-            known[key] = value
+            own[key] = value
             return
-        del known[key]
-        if not known:
-            del self.configs[resource]
-            self._own_configs.discard(resource)
+        del own[key]
+        if not own:
+            del self.configs[resource], self._own_configs[resource]
 
     def _feature(self, record: records.FeatureLevelRecord) -> None:
         if record.name == METADATA_VERSION:
@@ -319,15 +320,6 @@ class ClusterState:
         """The level of `metadata.version`; 0 as long as no record has set it."""
         return self.features.get(METADATA_VERSION, 0)
 
-    @property
-    def controller_id(self) -> BrokerId:
-        """The controller in the image: no record names it."""
-        return self._controller_id
-
-    @controller_id.setter
-    def controller_id(self, node_id: BrokerId) -> None:
-        self._controller_id = node_id
-
     def image(self, offset: int | None = None) -> MetadataImage:
         """The image; what has not changed since the last one is the same object, the whole of it included.
 
@@ -349,8 +341,8 @@ class ClusterState:
         if self._features_changed:
             changes["features"] = self.features
             changes["features_epoch"] = before.features_epoch + 1 if offset is None else offset
-        if self._controller_id != before.controller_id:
-            changes["controller_id"] = self._controller_id
+        if self.controller_id != before.controller_id:
+            changes["controller_id"] = self.controller_id
         self._brokers_changed = self._directories_changed = self._configs_changed = self._features_changed = False
         self.topics.seen()
         self._like = None
@@ -368,8 +360,8 @@ class ClusterState:
 
     def _shared_configs(self) -> Mapping[Resource, Mapping[str, str]]:
         known: Mapping[Resource, Mapping[str, str]] = {} if self._like is None else self._like.configs
-        for resource in self._own_configs if known else ():
-            if known.get(resource) == self.configs[resource]:
-                self.configs[resource] = known[resource]  # type: ignore[assignment]  # never changed in place
+        for resource, own in self._own_configs.items() if known else ():
+            if known.get(resource) == own:
+                self.configs[resource] = known[resource]
         self._own_configs.clear()
         return known if known == self.configs else dict(self.configs)

@@ -129,8 +129,6 @@ class Topics:
 
     def images(self) -> tuple[Mapping[TopicName, TopicImage], Mapping[TopicId, TopicImage]]:
         """All topics by name and by id. Raises `CorruptMessage` if partitions are missing."""
-        if not self.have_changed:
-            return self._by_name, self._by_id
         by_name, by_id = dict(self._by_name), dict(self._by_id)
         for state in self._removed:
             if by_id.pop(state.topic_id, None) is not None:
@@ -139,12 +137,10 @@ class Topics:
             state = self.states[topic_id]
             image = self._image(state, numbers, by_id.get(state.topic_id))
             by_name[state.name] = by_id[state.topic_id] = image
-        if self._like:
-            if by_name == self._like:
-                by_name = self._like  # type: ignore[assignment]  # none of them is changed in place
-            self._like = {}
-        self._by_name, self._by_id = by_name, by_id
-        return by_name, by_id
+        self._by_name = self._like if by_name == self._like else by_name
+        self._by_id = by_id
+        self._like = {}
+        return self._by_name, self._by_id
 
     def seen(self) -> None:
         """All that has changed is in the images that were made."""

@@ -16,9 +16,10 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.clock import Clock
+from ottla.cluster.features import METADATA_VERSION
 from ottla.cluster.metadata_log import levels
 from ottla.cluster.metadata_log.framing import framed
-from ottla.cluster.metadata_log.levels import KRAFT_VERSION, METADATA_VERSION, NAMES, RANGES, SCRAM_SINCE
+from ottla.cluster.metadata_log.levels import KRAFT_VERSION, NAMES, RANGES, SCRAM_SINCE
 from ottla.config.broker import BrokerConfig
 from ottla.errors import InvalidConfig
 from ottla.ids import BrokerId

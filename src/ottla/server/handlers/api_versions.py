@@ -11,7 +11,7 @@ Both are answered at any time, as in Kafka.
 import re
 from typing import TYPE_CHECKING, Final
 
-from ottla.cluster.features import ONLY_LEVELS, SUPPORTED
+from ottla.cluster.features import METADATA_VERSION, ONLY_LEVELS, SUPPORTED
 from ottla.errors import ErrorCode
 from ottla.protocol.api import ApiKey
 from ottla.protocol.messages.api_versions import (
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 OWN_SOFTWARE: Final = "ottla"
 """The software name of clients that are also shown the APIs that Kafka does not have."""
 TELEMETRY: Final = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
-METADATA_VERSION: Final = "metadata.version"
 SOFTWARE_SINCE: Final = 3
 FEATURES_FROM_0_SINCE: Final = 4
 """Earlier clients cannot read a range that starts at 0 (KAFKA-17011)."""

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.cluster.metadata_log.framed import DISK, TOPIC, broker, change, framed, partition, state_of, topic
 
+from ottla.cluster.broker_registrations import changed_directories, fencing, stopping
 from ottla.cluster.commands import (
     Command,
     CreateTopic,
@@ -23,11 +24,11 @@ from ottla.cluster.image import NO_LEADER, MetadataImage, PartitionImage, Resour
 from ottla.cluster.metadata_log import framing
 from ottla.cluster.metadata_log.levels import NAMES
 from ottla.cluster.metadata_log.partitions import MIGRATING, UNASSIGNED, PartitionState
-from ottla.cluster.metadata_log.records import placement_record, records_for
-from ottla.cluster.metadata_log.registrations import change_record
+from ottla.cluster.metadata_log.records import each_record
 from ottla.cluster.metadata_log.settings import InexpressibleChange
 from ottla.cluster.metadata_log.snapshots import snapshot_records
 from ottla.cluster.metadata_log.state import ClusterState
+from ottla.cluster.replica_directories import plan_assignment
 from ottla.ids import BrokerId, LeaderEpoch, PartitionId, TopicId, TopicName
 from ottla.protocol import metadata_records as records
 from ottla.protocol.metadata_records import decode_record
@@ -53,6 +54,10 @@ _RESOURCES = [
 
 def _decoded(values: Sequence[bytes]) -> list[Message]:
     return [decode_record(value)[0] for value in values]
+
+
+def _records_for(commands: Sequence[Command], state: ClusterState) -> list[bytes]:
+    return list(each_record(commands, state))
 
 
 def _base(level: int = 30) -> ClusterState:
@@ -146,7 +151,7 @@ def test_records_of_commands_make_the_image_that_the_commands_make(data: st.Data
     for _ in range(data.draw(st.integers(1, 3))):
         commands = data.draw(_commands(image))
         expected = apply(image, commands)
-        state.replay_all(records_for(commands, state))
+        state.replay_all(_records_for(commands, state))
         image = state.image()
         epoch = expected.features_epoch if expected.features == state.features else None
         assert image._replace(features_epoch=epoch or 0) == expected._replace(features_epoch=epoch or 0)
@@ -163,20 +168,20 @@ def test_a_change_names_what_has_changed_and_nothing_else() -> None:
     state = state_of([_LEVEL, broker(1), broker(2), broker(3, log_dirs=[DISK, TOPIC]), topic(), partition(0, 1, 2)])
     before = state.image().topics[T].partitions[0]
     shrunk = before._replace(isr=(BrokerId(1),), partition_epoch=10)
-    assert _decoded(records_for([SetPartitions(T, (shrunk,))], state)) == [change(0, isr=[1])]
+    assert _decoded(_records_for([SetPartitions(T, (shrunk,))], state)) == [change(0, isr=[1])]
     moved = before._replace(
         replicas=(BrokerId(1), BrokerId(2), BrokerId(3)),
         adding=(BrokerId(3),),
         leader_epoch=LeaderEpoch(6),
         partition_epoch=10,
     )
-    assert _decoded(records_for([SetPartitions(T, (moved,))], state)) == [
+    assert _decoded(_records_for([SetPartitions(T, (moved,))], state)) == [
         change(0, leader=1, replicas=[1, 2, 3], adding_replicas=[3], directories=[DISK, DISK, UNASSIGNED])
     ]
-    assert records_for([SetPartitions(T, (before,))], state) == []
+    assert _records_for([SetPartitions(T, (before,))], state) == []
     jumped = before._replace(leader_epoch=LeaderEpoch(500))
     with pytest.raises(InexpressibleChange, match="leader epoch 5 to 500"):
-        records_for([SetPartitions(T, (jumped,))], state)
+        _records_for([SetPartitions(T, (jumped,))], state)
 
 
 def test_a_cluster_before_3_6_has_a_new_leader_epoch_for_a_smaller_in_sync_set() -> None:
@@ -185,7 +190,7 @@ def test_a_cluster_before_3_6_has_a_new_leader_epoch_for_a_smaller_in_sync_set()
         state.replay_all(framed(topic(), partition(0, 1, 2)))
         before = state.image().topics[T].partitions[0]
         return _decoded(
-            records_for([SetPartitions(T, (before._replace(isr=(BrokerId(1),), partition_epoch=10),))], state)
+            _records_for([SetPartitions(T, (before._replace(isr=(BrokerId(1),), partition_epoch=10),))], state)
         )[0]
 
     assert shrunk(11) == change(0, isr=[1], leader=1)
@@ -197,7 +202,7 @@ def test_a_leader_that_kafka_elected_uncleanly_recovers_until_another_replica_is
 
     def replayed(**fields: Any) -> int:
         before = state.image().topics[T].partitions[0]
-        state.replay_all(records_for([SetPartitions(T, (before._replace(**fields),))], state))
+        state.replay_all(_records_for([SetPartitions(T, (before._replace(**fields),))], state))
         return state.topics.states[TOPIC].partitions[0].recovery
 
     assert replayed(adding=(2,), partition_epoch=10) == 1
@@ -206,8 +211,7 @@ def test_a_leader_that_kafka_elected_uncleanly_recovers_until_another_replica_is
 
 def test_levels_have_the_records_that_genuine_kafka_writes_at_them() -> None:
     token = records.RemoveDelegationTokenRecord(token_id="x")
-    state = _base()
-    before = state.brokers[1]
+    before = state_of([_LEVEL, broker(1, log_dirs=[DISK, TOPIC])]).brokers[1]
 
     def version(level: int, record: Message | None) -> int:
         assert record is not None
@@ -216,11 +220,10 @@ def test_levels_have_the_records_that_genuine_kafka_writes_at_them() -> None:
     assert [version(level, partition(0, 1, directories=[])) for level in (7, 16, 17, 22, 23, 30)] == [0, 0, 1, 1, 2, 2]
     plain = broker(1, log_dirs=[])
     assert [version(level, plain) for level in (7, 8, 16, 17, 29, 30)] == [1, 2, 2, 3, 3, 4]
-    assert version(7, change_record(before, before._replace(fenced=True))) == 0
-    assert version(7, change_record(before, before._replace(in_controlled_shutdown=True))) == 1
-    assert version(17, change_record(before, before._replace(directories=(TOPIC,)))) == 2
-    assert version(30, change_record(before, before._replace(cordoned=(TOPIC,)))) == 3
-    assert change_record(before, before) is None
+    assert version(7, fencing(before, fenced=True)) == 0
+    assert version(7, stopping(before)) == 1
+    assert version(17, changed_directories(before, [DISK], None)) == 2
+    assert version(30, changed_directories(before, [], [DISK])) == 3
     for level, record in ((13, token), (12, records.BeginTransactionRecord())):
         with pytest.raises(InexpressibleChange, match=rf"before metadata.version {NAMES[level + 1]}"):
             framing.framed(record, level)
@@ -230,10 +233,10 @@ def test_levels_have_the_records_that_genuine_kafka_writes_at_them() -> None:
 def test_replicas_are_recorded_in_directories() -> None:
     state = state_of([_LEVEL, broker(1), broker(2), topic(), partition(0, 1, 2, directories=[])])
     assert state.topics.states[TOPIC].partitions[0].directories == (MIGRATING, MIGRATING)
-    record = placement_record(state, T, PartitionId(0), {BrokerId(2): DISK, BrokerId(9): DISK})
+    record = plan_assignment(state.topics.states, 2, TOPIC, 0, DISK, {})
     assert record == change(0, directories=[MIGRATING, DISK])
     state.take(record)
-    assert placement_record(state, T, PartitionId(0), {BrokerId(2): DISK}) is None
+    assert plan_assignment(state.topics.states, 2, TOPIC, 0, DISK, {}) is None
 
 
 @pytest.mark.parametrize(
@@ -248,7 +251,7 @@ def test_replicas_are_recorded_in_directories() -> None:
 )
 def test_commands_without_records_are_refused(command: Command, problem: str) -> None:
     with pytest.raises(InexpressibleChange, match=problem):
-        records_for([command], _base())
+        _records_for([command], _base())
 
 
 def test_settings_of_kinds_that_are_not_known_stay_in_snapshots() -> None:
