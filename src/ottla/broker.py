@@ -100,6 +100,7 @@ class Broker:
         self._metadata: MetadataView | None = None
         self._replicas: ReplicaManager | None = None
         self._directories: LogDirectories | None = None
+        self._audit: AuditLog | None = None
         self.controller: ControllerServer | None = None
         """The controller of this process, if it has that role in a quorum."""
         self.failure: str | None = None
@@ -199,7 +200,8 @@ class Broker:
         directories = LogDirectories(config.log_dirs, fs=platform.fs, clock=clock, goes_on=in_cluster)
         self._directories = directories
         stack.callback(directories.close)
-        if not await self._is_broker_too(directories, limits, memory, policies, loop, stack):
+        await self._start_controller(directories, limits, memory, policies, loop, stack)
+        if self.controller is not None and "broker" not in config.process_roles:
             return
         metadata, join = await self._open_metadata(directories, policies, listeners, stack)
         self._metadata = metadata
@@ -322,7 +324,7 @@ class Broker:
             metrics.serving(services, compaction)
             stack.callback(metrics.stopping)
 
-    async def _is_broker_too(
+    async def _start_controller(
         self,
         directories: LogDirectories,
         limits: ConnectionLimits,
@@ -330,11 +332,10 @@ class Broker:
         policies: Policies,
         loop: asyncio.AbstractEventLoop,
         stack: AsyncExitStack,
-    ) -> bool:
-        """Be a controller, if that is a role of this process, and say whether it is a broker, too."""
-        quorum = self.config.quorum
-        if "controller" not in self.config.process_roles or quorum is None:
-            return True
+    ) -> None:
+        """Start the controller of this process, if it has that role in a quorum."""
+        if self.config.quorum is None or "controller" not in self.config.process_roles:
+            return
         from ottla.server.controller_process import start_controller  # only a controller pays for it
 
         listeners = Listeners(self._platform.open_sockets, limits, memory, loop)
@@ -342,17 +343,15 @@ class Broker:
             self.config,
             self._platform.clock,
             listeners,
-            self._connect_to(quorum.listener, quorum.security_protocol, listeners, stack),
+            self._connect_to_controllers(listeners, stack),
             directories,
             stack,
             policies=policies,
             failed=self._give_up,
             audit=await self._open_audit(stack),
         )
-        if "broker" in self.config.process_roles:
-            return True
-        self._listeners = listeners
-        return False
+        if "broker" not in self.config.process_roles:
+            self._listeners = listeners
 
     def _observed(
         self,
@@ -433,20 +432,27 @@ class Broker:
         return acls
 
     async def _open_audit(self, stack: AsyncExitStack) -> "AuditLog | None":
-        """The audit log; None where none is configured."""
-        if not self.config.ottla_audit_file:
-            return None
+        """The audit log, one for both roles; None where none is configured."""
+        if self._audit is not None or not self.config.ottla_audit_file:
+            return self._audit
         from ottla.server.audit.audit_log import open_audit_log  # only a broker with one pays for it
 
         audit = await open_audit_log(self.config, self._platform.fs, self._platform.clock, self._give_up)
         if audit is not None:
             stack.push_async_callback(audit.close)
+        self._audit = audit
         return audit
 
     def _connect(self, listeners: Listeners, stack: AsyncExitStack) -> "Connect":
         """How this broker connects to others: as their listener between brokers asks for."""
         listener = self.config.inter_broker_listener
         return self._connect_to(listener, self.config.security_protocols.get(listener), listeners, stack)
+
+    def _connect_to_controllers(self, listeners: Listeners, stack: AsyncExitStack) -> "Connect":
+        """How this node connects to the controllers of its quorum: as their listener asks for."""
+        quorum = self.config.quorum
+        assert quorum is not None
+        return self._connect_to(quorum.listener, quorum.security_protocol, listeners, stack)
 
     def _connect_to(
         self, listener: str, protocol: str | None, listeners: Listeners, stack: AsyncExitStack
@@ -474,13 +480,11 @@ class Broker:
         if config.quorum is not None:
             from ottla.server.quorum_membership import open_quorum
 
-            quorum = config.quorum
-            to_controllers = self._connect_to(quorum.listener, quorum.security_protocol, listeners, stack)
             return await open_quorum(
                 config,
                 platform.clock,
                 connect,
-                to_controllers,
+                self._connect_to_controllers(listeners, stack),
                 platform.resolve,
                 self._opens_node(),
                 directories,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from copy import copy
 from functools import cached_property
 from pathlib import Path
-from typing import Final, NamedTuple, NoReturn, cast, final
+from typing import Final, NoReturn, cast, final
 
 from ottla.config.broker_settings import BROKER_SETTINGS
 from ottla.config.group_settings import GroupSettings, check_group_defaults, group_settings
+from ottla.config.listeners import SECURITY_PROTOCOLS, Listener, controller_protocols, listeners_in, pairs, words
 from ottla.config.log import UNLIMITED, LogConfig, TimestampType
 from ottla.config.protection import UNPROTECTED
 from ottla.config.quorum import Quorum, quorum
@@ -19,22 +20,6 @@ from ottla.errors import InvalidConfig
 from ottla.ids import BrokerId
 
 SERVED_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-
-
-class Listener(NamedTuple):
-    """An address to listen at or to advertise; an empty `host` means every interface, port 0 a free one."""
-
-    name: str
-    host: str
-    port: int
-    security_protocol: str
-
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.name}://{host}:{self.port}"
-
-
 ALL_DIRECTORIES: Final = "*"
 LEAST_DEDUPE_BYTES: Final = 1 << 20
 
@@ -354,19 +339,19 @@ class BrokerConfig:
 
     def _read_names(self, own: dict[str, object]) -> None:
         values: dict[str, Value] = self.__dict__["_values"]
-        protocols = _pairs("listener.security.protocol.map", _text(values, "listener.security.protocol.map"))
+        protocols = pairs("listener.security.protocol.map", _text(values, "listener.security.protocol.map"))
         for name, protocol in protocols.items():
             if protocol not in SECURITY_PROTOCOLS:
                 raise InvalidConfig(
                     f"listener.security.protocol.map: {protocol!r} (of listener {name}) is none of "
                     f"{', '.join(SECURITY_PROTOCOLS)}"
                 )
-        left_out = _words(_text(values, "controller.listener.names"))
+        left_out = words(_text(values, "controller.listener.names"))
         of_controllers = {name.upper() for name in left_out}
-        listeners = _listeners("listeners", _text(values, "listeners"), protocols, of_controllers)
+        listeners = listeners_in("listeners", _text(values, "listeners"), protocols, of_controllers)
         if not listeners and "broker" in self.process_roles:
             raise InvalidConfig("listeners: nothing to listen at, apart from what controller.listener.names leaves out")
-        advertised = _listeners(
+        advertised = listeners_in(
             "advertised.listeners", _text(values, "advertised.listeners"), protocols, of_controllers
         )
         known = {listener.name for listener in listeners}
@@ -379,32 +364,25 @@ class BrokerConfig:
                 raise InvalidConfig(f"advertised.listeners: {listener} is no address that a client could dial")
         own["listener_security_protocol_map"] = protocols
         own["controller_listener_names"] = left_out
-        own["controller_security_protocols"] = known_protocols = self._controller_protocols(protocols, of_controllers)
+        own["controller_security_protocols"] = known_protocols = controller_protocols(
+            self.given, protocols, of_controllers
+        )
         for name in ("listeners", "advertised.listeners"):
-            there = _listeners(name, _text(values, name), known_protocols, of_controllers, left_out=False)
+            there = listeners_in(name, _text(values, name), known_protocols, of_controllers, left_out=False)
             own["controller_listeners" if name == "listeners" else "advertised_controller_listeners"] = there
         own["listeners"] = listeners
         own["advertised_listeners"] = advertised
-        own["log_dirs"] = tuple(Path(word) for word in _words(_text(values, "log.dirs") or _text(values, "log.dir")))
+        own["log_dirs"] = tuple(Path(word) for word in words(_text(values, "log.dirs") or _text(values, "log.dir")))
         own["cordoned_log_dirs"] = self._cordoned(cast("tuple[str, ...]", values["cordoned.log.dirs"]))
         own["max_connections_per_ip_overrides"] = {
             host: _count("max.connections.per.ip.overrides", count)
-            for host, count in _pairs(
+            for host, count in pairs(
                 "max.connections.per.ip.overrides", _text(values, "max.connections.per.ip.overrides")
             ).items()
         }
         if "node.id" not in self.given and "broker.id" in self.given:
             own["node_id"] = values["node.id"] = self.broker_id
         own["broker_id"] = values["broker.id"] = self.broker_id if "broker.id" in self.given else self.node_id
-
-    def _controller_protocols(self, protocols: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
-        """The security protocols of the controllers' listeners: in plain text unless some listener has another one."""
-        given = {word.partition("://")[0].upper() for word in _words(self.given.get("listeners", ""))}
-        found = {name: protocols[name] for name in names if name in protocols}
-        is_protected = not {*SECURITY_PROTOCOLS[1:]}.isdisjoint({*given, *names})
-        if "listener.security.protocol.map" in self.given or is_protected:
-            return found
-        return dict.fromkeys(names, SECURITY_PROTOCOLS[0]) | found
 
     def _cordoned(self, words: tuple[str, ...]) -> tuple[Path, ...]:
         if ALL_DIRECTORIES in words:
@@ -671,55 +649,7 @@ def _text(values: Mapping[str, Value], name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(word for word in (part.strip() for part in text.split(",")) if word)
-
-
-def _pairs(name: str, text: str) -> dict[str, str]:
-    pairs: dict[str, str] = {}
-    for word in _words(text):
-        key, colon, value = word.rpartition(":")
-        if not colon or not key.strip() or not value.strip():
-            raise invalid_value(name, text, f"{word!r} is not of the form name:value")
-        if key.strip() in pairs:
-            raise invalid_value(name, text, f"{key.strip()} is there twice")
-        pairs[key.strip()] = value.strip()
-    return pairs
-
-
 def _count(name: str, text: str) -> int:
     if not text.isdecimal():
         raise invalid_value(name, text, "Not a number of type INT")
     return int(text)
-
-
-def _listeners(
-    setting: str, text: str, protocols: Mapping[str, str], of_controllers: Collection[str], *, left_out: bool = True
-) -> tuple[Listener, ...]:
-    """Those that the setting names, without the listeners of controllers; with `left_out` false those alone."""
-    found: dict[str, Listener] = {}
-    addresses: set[tuple[str, int]] = set()
-    for word in _words(text):
-        name, separator, address = word.partition("://")
-        host, colon, port = address.rpartition(":")
-        if not separator or not name or not colon or not port.isdecimal() or int(port) > 65535:
-            raise InvalidConfig(f"{setting}: {word!r} is not of the form NAME://host:port")
-        if host.startswith("[") and host.endswith("]"):
-            host = host[1:-1]
-        name = name.upper()
-        if (name in of_controllers) is left_out:
-            continue
-        protocol = protocols.get(name)
-        if protocol is None:
-            if not left_out:
-                continue  # nothing listens there unless this node is a controller: see `ottla.config.quorum`
-            raise InvalidConfig(
-                f"{setting}: listener {name} has no protocol; add {name}:PLAINTEXT to listener.security.protocol.map"
-            )
-        if name in found:
-            raise InvalidConfig(f"{setting}: there are two listeners named {name}")
-        if int(port) != 0 and (host, int(port)) in addresses and setting == "listeners":
-            raise InvalidConfig(f"{setting}: two listeners at port {port}")
-        addresses.add((host, int(port)))
-        found[name] = Listener(name, host, int(port), protocol)
-    return tuple(found.values())

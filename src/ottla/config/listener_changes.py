@@ -5,8 +5,9 @@
 
 from collections.abc import Mapping
 
-from ottla.config.broker import BrokerConfig, Listener
+from ottla.config.broker import BrokerConfig
 from ottla.config.changeable import ONE_LISTENER_CHANGEABLE
+from ottla.config.listeners import Listener
 from ottla.errors import InvalidConfig
 
 

@@ -31,7 +31,7 @@ RETRY_S: Final = 0.2
 HURRY_S: Final = 0.05
 """Pause between heartbeats while something depends on the answer: a start, or a shutdown."""
 _ANOTHER: Final = frozenset({ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED})
-"""The controller does not know this registration any more."""
+"""The controller no longer knows this registration."""
 _FOR_GOOD: Final = frozenset(
     {ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_REGISTRATION}
 )
@@ -126,7 +126,7 @@ class BrokerLifecycle:
         self._task = supervised(self._loop, self._run(), "heartbeats to the controller")
 
     async def close(self) -> None:
-        """Send no more heartbeats."""
+        """Stop the heartbeats."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -193,7 +193,7 @@ class BrokerLifecycle:
 
     def _take_fence(self, *, fenced: bool) -> None:
         if fenced and not self.is_fenced and not self.wants_shut_down:
-            log.warning("the controller has fenced this broker: it had no heartbeat of it in time, and others lead")
+            log.warning("the controller has fenced this broker: no heartbeat reached it in time, and others lead")
         elif self.is_fenced and not fenced:
             log.info("broker %d is unfenced", self._config.node_id)
         self.is_fenced = fenced

@@ -22,10 +22,6 @@ LOOK_AGAIN_S: Final = 0.05
 Address = tuple[str, int]
 
 
-def _error_of(answer: Any) -> int:
-    return int(getattr(answer, "error_code", 0))
-
-
 class ControllerChannel:
     """One connection to the active controller, opened when it is needed. On the loop's thread.
 
@@ -63,7 +59,7 @@ class ControllerChannel:
                 except BrokerUnavailable as error:
                     problem = str(error)
                 else:
-                    if _error_of(answer) != ErrorCode.NOT_CONTROLLER:
+                    if getattr(answer, "error_code", ErrorCode.NONE) != ErrorCode.NOT_CONTROLLER:
                         return answer
                     problem = f"{address[0]}:{address[1]} is not the active controller"
             await asyncio.sleep(LOOK_AGAIN_S)
@@ -77,7 +73,7 @@ class ControllerChannel:
             while not asking.done():
                 await asyncio.wait([asking], timeout=LOOK_AGAIN_S)
                 if not asking.done() and self._leader() not in (address, None):
-                    raise BrokerUnavailable(f"{address[0]}:{address[1]} is not the active controller any more")
+                    raise BrokerUnavailable(f"{address[0]}:{address[1]} is no longer the active controller")
             return await asking
         finally:
             asking.cancel()

@@ -148,9 +148,11 @@ class QuorumMetadata(MetadataView):
 
         This one answers, so it is alive, which none of the others is sure to be.
         """
+        own = self.registration
+        if own is not None and not own.fenced:
+            return self.broker_id
         alive = [BrokerId(each.broker_id) for each in self.state.brokers.values() if not each.fenced]
-        own = self.broker_id
-        return own if own in alive else random.choice(alive) if alive else NO_LEADER
+        return random.choice(alive) if alive else NO_LEADER
 
     # -- what is known -----------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """The cluster's metadata as the parts of a broker see it: an image, and the settings that follow from it.
 
-Subclasses make the images: `MetadataService` by its own changes, `ClusterMetadata` from the updates of a cluster's
-controller.
+Subclasses make the images: `MetadataService` by its own changes, `ClusterMetadata` from the updates of a controller
+with ZooKeeper, `QuorumMetadata` from the log of a quorum of controllers.
 """
 
 import asyncio
@@ -172,7 +172,7 @@ class MetadataView(ABC):
 
     @abstractmethod
     async def next_producer_id(self) -> ProducerId:
-        """A producer id that was never given out; blocks of a thousand come from the store.
+        """A producer id that was never given out; blocks of a thousand come from the store or a quorum's controller.
 
         Raises `ApiError` UNKNOWN_SERVER_ERROR when there are none left, `StoreUnavailable`.
         """

@@ -139,6 +139,8 @@ class ReplicaManager:
         """Where changes of in-sync replicas are proposed."""
         self.on_held: Callable[[Partition], None] = _to_itself
         """Called with each replica that was created."""
+        self.on_moved: Callable[[Partition], None] = _to_itself
+        """Called with each replica whose log is in another log directory now."""
         self._listeners: dict[str, LeadershipListener] = {}
         self.threads = DiskThreads()
         """Threads that may wait for a disk."""
@@ -343,6 +345,7 @@ class ReplicaManager:
     def change_log(self, partition: Partition, copy: "PartitionLog") -> None:
         """Serve the replica from another log directory, in which there is a copy of its log."""
         partition.change_log(copy, self._flushers[copy.directory.parent])
+        self.on_moved(partition)
 
     def fence(self) -> None:
         """Others may have been elected: stop leading partitions with other replicas until the controller's next

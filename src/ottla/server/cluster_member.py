@@ -51,6 +51,8 @@ CREATE_TOPICS_VERSION: Final = 7
 ISR_CHECKS_PER_LAG: Final = 10
 """How often, in the time that a follower may lag, those that do are looked for."""
 PARTITIONS_PER_TURN: Final = 500
+HAND_OVER_S: Final = 5.0
+"""How long at least a broker that stops waits for a controller that has others lead."""
 
 
 class Lease(Protocol):
@@ -130,6 +132,12 @@ class ClusterMember(ABC):
     @abstractmethod
     async def hand_over(self) -> None:
         """Have others lead what this broker leads, as far as they can: controlled shutdown."""
+
+    def _hand_over_s(self) -> float:
+        """How long that may take: as long as the settings of controlled shutdown allow, and `HAND_OVER_S` at least."""
+        config = self._config
+        longest_ms = config.controlled_shutdown_max_retries * config.controlled_shutdown_retry_backoff_ms
+        return max(HAND_OVER_S, longest_ms / 1000)
 
     @abstractmethod
     async def leave(self) -> None:

@@ -46,7 +46,10 @@ Key = tuple[UUID, int]
 
 
 class DirectoryAssignments:
-    """What the log and this broker know of where its replicas are. On the loop's thread."""
+    """Compares the directories of this broker's replicas with those in the log, and reports the differences.
+
+    On the loop's thread.
+    """
 
     def __init__(
         self,
@@ -66,9 +69,12 @@ class DirectoryAssignments:
         """Replicas that cannot be held, since their log is gone."""
         self._due = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._is_closed = False
+        replicas.on_moved = lambda partition: self.look()
 
     async def close(self) -> None:
-        """Report nothing any more."""
+        """Stop reporting."""
+        self._is_closed = True
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -105,7 +111,7 @@ class DirectoryAssignments:
     def look(self) -> None:
         """Report whatever differs from the log, in the background."""
         self._due.set()
-        if self._task is None or self._task.done():
+        if not self._is_closed and (self._task is None or self._task.done()):
             self._task = supervised(asyncio.get_running_loop(), self._run(), "directories of replicas")
 
     async def _run(self) -> None:
@@ -141,7 +147,7 @@ class DirectoryAssignments:
         return is_known and self.assigned(key) != where
 
     async def _report(self, some: list[tuple[Key, UUID]]) -> bool:
-        """Whether the controller has taken it."""
+        """Report the directories of some replicas; returns whether the controller has taken them."""
         directories: dict[UUID, dict[UUID, list[PartitionData]]] = {}
         for (topic_id, number), where in some:
             topics = directories.setdefault(where, {})

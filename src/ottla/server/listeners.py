@@ -24,7 +24,7 @@ from ottla.tasks import supervised
 if TYPE_CHECKING:
     from ottla.client.sockets import Connect
     from ottla.config.broker import BrokerConfig
-    from ottla.config.broker import Listener as Address
+    from ottla.config.listeners import Listener as Address
     from ottla.metadata.delegation_tokens import DelegationTokens
     from ottla.metadata.view import MetadataView
     from ottla.server.audit.audit_log import AuditLog

@@ -28,7 +28,7 @@ from ottla.metadata.store.base import MetadataStore, SessionEvent
 from ottla.metadata.store.zookeeper import ZooKeeperStore
 from ottla.protocol.messages.controlled_shutdown import ControlledShutdownRequest
 from ottla.protocol.schema import Message
-from ottla.server.cluster_member import ClusterMember
+from ottla.server.cluster_member import HAND_OVER_S, ClusterMember, Join
 from ottla.server.controller_connection import ControllerConnection
 from ottla.server.disk_record import DiskRecord
 
@@ -44,8 +44,6 @@ SESSION_FILE: Final = "zookeeper.session"
 """In the first log directory: the session of the last start, which the next one ends."""
 CONTROLLED_SHUTDOWN_VERSION: Final = 3
 LOOK_FOR_CONTROLLER_S: Final = 0.05
-HAND_OVER_S: Final = 5.0
-"""How long a broker that stops looks for a controller that answers."""
 ASK_AGAIN_S: Final = 0.2
 HAND_OVER_WITHOUT_SESSION_S: Final = 1.0
 """The same without a session: another broker is elected in its place, or ZooKeeper is away for all of them."""
@@ -141,11 +139,9 @@ class Membership(ClusterMember):
         Where no other replica is in sync, it waits for one to come into sync, as often and as long as
         controlled.shutdown.max.retries and .retry.backoff.ms say. Without a controller it ends after `HAND_OVER_S`.
         """
-        config = self._config
-        if not config.controlled_shutdown_enable or not self.metadata.is_registered:
+        if not self._config.controlled_shutdown_enable or not self.metadata.is_registered:
             return
-        longest_s = config.controlled_shutdown_max_retries * config.controlled_shutdown_retry_backoff_ms / 1000
-        timeout_s = max(HAND_OVER_S, longest_s) if self.leadership_lease.holds() else HAND_OVER_WITHOUT_SESSION_S
+        timeout_s = self._hand_over_s() if self.leadership_lease.holds() else HAND_OVER_WITHOUT_SESSION_S
         try:
             async with asyncio.timeout(timeout_s):
                 await self._hand_over()
@@ -259,10 +255,6 @@ class Membership(ClusterMember):
         finally:
             asking.cancel()
             changing.cancel()
-
-
-Join = Callable[["ReplicaManager"], Membership]
-"""Makes a broker that has replicas a member of the cluster that was opened."""
 
 
 async def open_cluster(

@@ -40,7 +40,7 @@ from ottla.protocol.messages.allocate_producer_ids import AllocateProducerIdsReq
 from ottla.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
 from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
 from ottla.protocol.schema import Message
-from ottla.server.cluster_member import ClusterMember
+from ottla.server.cluster_member import HAND_OVER_S, ClusterMember, Join
 from ottla.server.directory_assignments import DirectoryAssignments
 from ottla.server.forwarding import Forwarder
 from ottla.server.quorum_nodes import raft_node
@@ -56,8 +56,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-HAND_OVER_S: Final = 5.0
-"""How long at least a broker that stops waits for the controller to have others lead."""
 HAND_OVER_ALONE_S: Final = 1.0
 """How long it waits where no other broker is left to lead: the controllers may be gone, too."""
 NO_CONTROLLER: Final = BrokerId(-1)
@@ -99,7 +97,8 @@ class QuorumMembership(ClusterMember):
         self._beats = ControllerChannel(name, node.leader_endpoint, connect_controller, loop)
         self.controller = ControllerChannel(name, node.leader_endpoint, connect_controller, loop)
         """Where requests for the active controller go."""
-        self._forwarder = Forwarder(ControllerChannel(name, node.leader_endpoint, connect_controller, loop), metadata)
+        self._forwarding = ControllerChannel(name, node.leader_endpoint, connect_controller, loop)
+        self._forwarder = Forwarder(self._forwarding, metadata)
         self.lifecycle = BrokerLifecycle(
             config,
             self._beats,
@@ -120,7 +119,7 @@ class QuorumMembership(ClusterMember):
             connect,
             directories,
             stop_broker,
-            broker_epoch=lambda: self.lifecycle.broker_epoch,
+            broker_epoch=self._epoch,
             knows_settings_of=lambda topic_id: True,
         )
         self.leadership_lease: BrokerLifecycle = self.lifecycle
@@ -179,9 +178,8 @@ class QuorumMembership(ClusterMember):
         config, lifecycle = self._config, self.lifecycle
         if not config.controlled_shutdown_enable or lifecycle.broker_epoch < 0 or self._following is None:
             return
-        longest_s = config.controlled_shutdown_max_retries * config.controlled_shutdown_retry_backoff_ms / 1000
         is_alone = self.metadata.image.brokers.keys() <= {config.node_id}
-        timeout_s = HAND_OVER_ALONE_S if is_alone else max(HAND_OVER_S, longest_s)
+        timeout_s = HAND_OVER_ALONE_S if is_alone else self._hand_over_s()
         lifecycle.wants_shut_down = True
         lifecycle.hurry()
         try:
@@ -205,8 +203,8 @@ class QuorumMembership(ClusterMember):
         await self._assignments.close()
         await self._close_shared()
         await self.registered_brokers.close()
-        self._beats.close()
-        self.controller.close()
+        for channel in (self._beats, self.controller, self._forwarding):
+            channel.close()
         self._close_peers()
 
     # -- what the controllers learn ----------------------------------------------------------------------------------
@@ -361,7 +359,7 @@ async def open_quorum(
     stack: AsyncExitStack,
     stop_broker: Callable[[str], None],
     policies: Policies,
-) -> "tuple[QuorumMetadata, Callable[[ReplicaManager], QuorumMembership]]":
+) -> tuple[QuorumMetadata, Join]:
     """Reach the quorum, take the log directories for its cluster, and follow its log; `stack` ends that.
 
     Raises `InvalidConfig` where no controller answers, and what `LogDirectories.acquire` does.

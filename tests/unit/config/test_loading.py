@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from ottla.config import load
-from ottla.config.broker import Listener, check_topic_values
+from ottla.config.broker import check_topic_values
+from ottla.config.listeners import Listener
 from ottla.errors import InvalidConfig
 
 

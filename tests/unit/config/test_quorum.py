@@ -2,7 +2,8 @@
 
 import pytest
 
-from ottla.config.broker import BrokerConfig, Listener
+from ottla.config.broker import BrokerConfig
+from ottla.config.listeners import Listener
 from ottla.errors import InvalidConfig
 
 BROKER = {

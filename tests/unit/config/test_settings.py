@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 from ottla.config import load
-from ottla.config.broker import BrokerConfig, Listener
+from ottla.config.broker import BrokerConfig
 from ottla.config.broker_quorum_settings import QUORUM
 from ottla.config.broker_settings import BROKER_SETTINGS
 from ottla.config.documentation import configuration_page
 from ottla.config.group_settings import GROUP_SETTINGS
+from ottla.config.listeners import Listener
 from ottla.config.log import LogConfig
 from ottla.config.other_settings import OTHER_SETTINGS
 from ottla.config.sasl import SASL_SETTINGS
