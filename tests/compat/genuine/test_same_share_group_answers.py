@@ -101,7 +101,7 @@ class Members(Teller):
         assert ask(self.bootstrap, heartbeat(who, group, LEAVE), 1).error_code == 0
 
     def describe(self, *groups: str) -> None:
-        self.tell("d", sd.ShareGroupDescribeRequest(group_ids=list(groups), include_authorized_operations=False), 1)
+        self.tell("d", sd.ShareGroupDescribeRequest(group_ids=list(groups), include_authorized_operations=True), 1)
 
     def offsets(self, group: str, topics: dict[str, list[int]] | None = None) -> None:
         asked = None

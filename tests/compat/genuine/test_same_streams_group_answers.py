@@ -67,7 +67,7 @@ class Members(Teller):
         assert ask(self.bootstrap, heartbeat(who, group, LEAVE), 0).error_code == 0
 
     def describe(self, *groups: str) -> None:
-        self.tell("d", sd.StreamsGroupDescribeRequest(group_ids=list(groups), include_authorized_operations=False), 0)
+        self.tell("d", sd.StreamsGroupDescribeRequest(group_ids=list(groups), include_authorized_operations=True), 0)
 
     def delete(self, *groups: str) -> None:
         self.tell("d", dg.DeleteGroupsRequest(groups_names=list(groups)), 2)

@@ -20,7 +20,7 @@ from ottla.protocol.messages.consumer_group_describe import (
 )
 from ottla.server.context import RequestContext
 from ottla.server.handlers.consumer_group_heartbeat import is_offered
-from ottla.server.handlers.describe_groups import ALL_OPERATIONS
+from ottla.server.handlers.describe_groups import allow_all
 
 if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
@@ -50,9 +50,7 @@ async def handle(
         )
     groups = await parts.slices.each(partial(_describe, parts, context=context), map(GroupId, request.group_ids))
     if request.include_authorized_operations:
-        for group in groups:
-            if not group.error_code:
-                group.authorized_operations = ALL_OPERATIONS
+        allow_all(groups)
     return ConsumerGroupDescribeResponse(groups=groups)
 
 

@@ -3,8 +3,9 @@
 A group that is not there, or of another kind, is described as dead; since v6 with GROUP_ID_NOT_FOUND (KIP-1043).
 """
 
+from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.errors import ErrorCode, OttlaError
 from ottla.groups.classic.states import GroupState
@@ -26,14 +27,19 @@ ALL_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 """READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS (KIP-430): without an authorizer all are allowed."""
 
 
+def allow_all(described: Iterable[Any]) -> None:
+    """Name all operations as allowed, in the descriptions of groups of any kind that could be described."""
+    for group in described:
+        if not group.error_code:
+            group.authorized_operations = ALL_OPERATIONS
+
+
 async def handle(
     groups: "GroupCoordinator", slices: "Slices", request: DescribeGroupsRequest, context: RequestContext
 ) -> DescribeGroupsResponse:
     described = await slices.each(partial(_describe, groups, context=context), map(GroupId, request.groups))
     if request.include_authorized_operations:
-        for group in described:
-            if not group.error_code:
-                group.authorized_operations = ALL_OPERATIONS
+        allow_all(described)
     return DescribeGroupsResponse(groups=described)
 
 

@@ -1,7 +1,4 @@
-"""ShareGroupDescribe (v1): state, epochs and members of share groups (KIP-932).
-
-`authorized_operations` is not known (there are no ACLs yet), whether asked for or not.
-"""
+"""ShareGroupDescribe (v1): state, epochs and members of share groups (KIP-932)."""
 
 from functools import partial
 from typing import TYPE_CHECKING
@@ -18,6 +15,7 @@ from ottla.protocol.messages.share_group_describe import (
     TopicPartitions,
 )
 from ottla.server.context import RequestContext
+from ottla.server.handlers.describe_groups import allow_all
 from ottla.server.share_group_requests import are_offered
 
 if TYPE_CHECKING:
@@ -33,11 +31,12 @@ async def handle(
     request: ShareGroupDescribeRequest,
     context: RequestContext,
 ) -> ShareGroupDescribeResponse:
-    return ShareGroupDescribeResponse(
-        groups=await slices.each(
-            partial(_describe, metadata, share_groups, context=context), map(GroupId, request.group_ids)
-        )
+    groups = await slices.each(
+        partial(_describe, metadata, share_groups, context=context), map(GroupId, request.group_ids)
     )
+    if request.include_authorized_operations:
+        allow_all(groups)
+    return ShareGroupDescribeResponse(groups=groups)
 
 
 async def _describe(

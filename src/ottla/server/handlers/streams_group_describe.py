@@ -1,7 +1,6 @@
 """StreamsGroupDescribe (v0): state, epochs, topology and members of streams groups (KIP-1071).
 
-`authorized_operations` is not known (there are no ACLs yet), whether asked for or not. Members report no offsets of
-their tasks yet, as in Kafka 4.3.
+Members report no offsets of their tasks yet, as in Kafka 4.3.
 """
 
 from collections.abc import Iterable
@@ -33,6 +32,7 @@ from ottla.protocol.messages.streams_group_describe import (
     Topology,
 )
 from ottla.server.context import RequestContext
+from ottla.server.handlers.describe_groups import allow_all
 from ottla.server.streams_group_requests import are_offered
 
 if TYPE_CHECKING:
@@ -55,9 +55,10 @@ class Parts:
 async def handle(
     parts: Parts, request: StreamsGroupDescribeRequest, context: RequestContext
 ) -> StreamsGroupDescribeResponse:
-    return StreamsGroupDescribeResponse(
-        groups=await parts.slices.each(partial(_describe, parts, context=context), map(GroupId, request.group_ids))
-    )
+    groups = await parts.slices.each(partial(_describe, parts, context=context), map(GroupId, request.group_ids))
+    if request.include_authorized_operations:
+        allow_all(groups)
+    return StreamsGroupDescribeResponse(groups=groups)
 
 
 async def _describe(parts: Parts, group_id: GroupId, context: RequestContext) -> DescribedGroup:
