@@ -16,6 +16,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.eventually import eventually
 from tests.support.probe import free_port
 
+from ottla.cli.brokers.client import Connection
+from ottla.cli.cluster.watch import ClusterLook
+
 PARTITIONS = 4
 OWN = ("broker.rack=box", "broker.session.timeout.ms=3000", "group.initial.rebalance.delay.ms=0")
 
@@ -109,6 +112,9 @@ def test_brokers_are_one_unit(unit: Unit) -> None:
         topic = eventually(lambda: admin.list_topics(timeout=10).topics["t"])
         assert {each.leader for each in topic.partitions.values()} == {2, 3}, "each core has its share"
         send(unit, "first")
+        with ClusterLook(Connection(unit.bootstrap)) as look:
+            (machine,) = look.take().machines
+        assert (machine.name, machine.brokers, machine.controllers) == ("127.0.0.1", (2, 3), (1,))
 
         victim = max(psutil.Process(process.pid).children(), key=lambda each: each.create_time())
         victim.kill()

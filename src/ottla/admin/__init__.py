@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ottla.admin.operations.delegation_tokens import DelegationToken
     from ottla.admin.operations.features import Feature
     from ottla.admin.operations.groups import ListedGroup, Move, Rebalance
+    from ottla.admin.operations.machines import Controllers, Machine
     from ottla.admin.operations.quorum import Quorum, QuorumListener, QuorumReplica
     from ottla.admin.operations.quotas import EntityQuotas, QuotaEntity, QuotaUse
     from ottla.admin.operations.reassignments import Reassignment
@@ -35,6 +36,7 @@ __all__ = [
     "BrokerUnavailable",
     "ClientError",
     "Cluster",
+    "Controllers",
     "DelegationToken",
     "Deliveries",
     "EntityQuotas",
@@ -44,6 +46,7 @@ __all__ = [
     "InternalTopic",
     "ListedGroup",
     "LogDirectory",
+    "Machine",
     "Move",
     "NotFound",
     "OpenTransaction",
@@ -80,6 +83,7 @@ _MODULES: Final = {
     "BrokerUnavailable": "ottla.client.errors",
     "ClientError": "ottla.client.errors",
     "Cluster": "ottla.admin.operations.cluster",
+    "Controllers": "ottla.admin.operations.machines",
     "DelegationToken": "ottla.admin.operations.delegation_tokens",
     "Deliveries": "ottla.admin.operations.share_groups",
     "EntityQuotas": "ottla.admin.operations.quotas",
@@ -89,6 +93,7 @@ _MODULES: Final = {
     "InternalTopic": "ottla.admin.operations.streams_groups",
     "ListedGroup": "ottla.admin.operations.groups",
     "LogDirectory": "ottla.admin.operations.cluster",
+    "Machine": "ottla.admin.operations.machines",
     "Move": "ottla.admin.operations.groups",
     "NotFound": "ottla.admin.errors",
     "OpenTransaction": "ottla.admin.operations.transactions",

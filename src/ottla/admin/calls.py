@@ -11,6 +11,7 @@ from ottla.admin.operations import (
     delegation_tokens,
     features,
     groups,
+    machines,
     quorum,
     quotas,
     reassignments,
@@ -103,6 +104,8 @@ class Calls:
     """Every call, as a method of the drivers that inherit it."""
 
     describe_cluster = Call(cluster.describe_cluster)
+    describe_fenced_brokers = Call(machines.describe_fenced_brokers)
+    describe_controllers = Call(machines.describe_controllers)
     list_log_ends = Call(cluster.list_log_ends)
     list_leader_ends = Call(cluster.list_leader_ends)
     describe_replicas = Call(cluster.describe_replicas)

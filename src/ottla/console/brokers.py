@@ -4,8 +4,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from ottla.admin import Broker, Cluster, LogDirectory, Partition, PartitionState, Quorum, Reassignment, Replica
+from ottla.admin import Broker, Cluster, LogDirectory, Machine, Partition, PartitionState, Quorum, Reassignment, Replica
 from ottla.admin.errors import RequestRefused
+from ottla.admin.operations.cluster import Replicas
+from ottla.admin.operations.machines import (
+    Place,
+    controllers_of,
+    is_shared,
+    machines_of,
+    on_one_machine,
+    only_controller,
+)
 from ottla.client.errors import ClientError, UnsupportedRequest
 from ottla.console.cluster import ClusterView
 
@@ -41,9 +50,14 @@ class Move(NamedTuple):
 
 
 class ClusterPage(NamedTuple):
-    """All that the page of the cluster shows. `quorum` None: the controller is a broker, as with ZooKeeper."""
+    """All that the page of the cluster shows. `quorum` None: the controller is a broker, as with ZooKeeper.
+
+    `machines` are none where each has one broker.
+    """
 
     cluster: Cluster
+    machines: tuple[Machine, ...]
+    on_one_machine: dict[Partition, list[Replicas]]
     brokers: list[BrokerRow]
     quorum: Quorum | None
     behind: list[tuple[Partition, PartitionState]]
@@ -64,8 +78,11 @@ async def _cluster_page(view: ClusterView) -> ClusterPage:
     quorum = await view.shared.get("quorum", lambda: _quorum(view), _QUORUM_S)
     moving, problem = await _moving(view)
     behind = under_replicated(cluster)
+    machines = _machines(cluster, quorum)
     return ClusterPage(
         cluster,
+        machines if is_shared(machines) else (),
+        on_one_machine(machines, cluster.assignments),
         broker_rows(cluster, directories),
         quorum,
         behind[:SHOWN],
@@ -140,6 +157,12 @@ def broker_rows(cluster: Cluster, directories: Mapping[int, list[LogDirectory]])
         )
         for number in sorted({*cluster.brokers, *replicas})
     ]
+
+
+def _machines(cluster: Cluster, quorum: Quorum | None) -> tuple[Machine, ...]:
+    places = {number: Place(broker.address.host, broker.rack) for number, broker in cluster.brokers.items()}
+    controllers = only_controller(cluster) if quorum is None else controllers_of(quorum)
+    return machines_of(places, (), controllers.hosts, (state.leader for state in cluster.partitions.values()))
 
 
 def under_replicated(cluster: Cluster) -> list[tuple[Partition, PartitionState]]:

@@ -10,7 +10,7 @@ from ottla.admin.errors import error_name, refusal
 from ottla.admin.operations import features, groups, reassignments, transactions
 from ottla.admin.operations.core import Ask, Pause, Version
 from ottla.client.addresses import Address
-from ottla.client.errors import BrokerUnavailable
+from ottla.client.errors import BrokerUnavailable, ClientError
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.api_versions import ApiVersionsResponse, FinalizedFeatureKey, SupportedFeatureKey
 from ottla.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
@@ -51,7 +51,7 @@ def run(operation: Generator[Any, Any, T], answer: Callable[[str, Ask], Any], ve
             sent.append(name if command.to is None else f"{name} {command.to.host}")
             try:
                 result = answer(name, command)
-            except BrokerUnavailable as error:
+            except ClientError as error:
                 problem = error
 
 

@@ -56,6 +56,7 @@ class Cluster:
     controller: int | None
     brokers: Mapping[int, Broker]
     partitions: Mapping[Partition, PartitionState]
+    cluster_id: str | None = None
 
     @property
     def assignments(self) -> dict[Partition, Replicas]:
@@ -93,7 +94,10 @@ def describe_cluster(topics: Collection[str] | None = None) -> Operation[Cluster
         for part in topic.partitions
     }
     return Cluster(
-        answer.controller_id if answer.controller_id in alive else None, alive, dict(sorted(partitions.items()))
+        answer.controller_id if answer.controller_id in alive else None,
+        alive,
+        dict(sorted(partitions.items())),
+        answer.cluster_id,
     )
 
 

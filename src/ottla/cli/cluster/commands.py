@@ -1,7 +1,11 @@
 """`ottla cluster`: what the cluster is made of."""
 
+from itertools import islice
+from typing import Final
+
 import click
 
+from ottla.admin.operations.machines import is_shared, together
 from ottla.cli.app import Verbs
 from ottla.cli.brokers.client import Connection, connection_options
 from ottla.cli.cluster.demo import demo
@@ -9,8 +13,13 @@ from ottla.cli.cluster.elect import elect
 from ottla.cli.cluster.features import features
 from ottla.cli.cluster.reassign import reassign
 from ottla.cli.cluster.start import start
-from ottla.cli.cluster.watch import watch
-from ottla.cli.terminal.output import Row, columns_of, json_option, on_terminal, print_facts, print_json, print_rows
+from ottla.cli.cluster.state import NAMED_AT_ONCE
+from ottla.cli.cluster.watch import ClusterLook, watch
+from ottla.cli.terminal.output import columns_of, json_option, note, on_terminal, print_facts, print_json, print_rows
+
+SHOWN: Final = ("partitions", "without_leader", "under_replicated", "machines", "on_one_machine")
+BROKER_COLUMNS: Final = columns_of("broker host port rack controller leads# replicas# state")
+MACHINE_COLUMNS: Final = columns_of("machine state rack brokers down controllers active_controller leads#")
 
 
 @click.group(cls=Verbs)
@@ -30,39 +39,23 @@ command.add_command(watch)
 @json_option
 @connection_options
 def info(connection: Connection, as_json: bool) -> None:
-    """Show the cluster's id, its brokers, and the health of its partitions."""
-    admin = connection.admin()
-    metadata = connection.metadata(admin)
-    answer = admin.describe_cluster(request_timeout=connection.timeout_s)
-    described = connection.wait(answer, "the cluster cannot be described")
-    controller = described.controller.id if described.controller is not None else None
-    partitions = [partition for topic in metadata.topics.values() for partition in topic.partitions.values()]
-    brokers: list[Row] = [
-        {
-            "broker": node.id,
-            "host": node.host,
-            "port": node.port,
-            "rack": node.rack,
-            "controller": node.id == controller,
-            "leads": sum(partition.leader == node.id for partition in partitions),
-            "replicas": sum(node.id in partition.replicas for partition in partitions),
-        }
-        for node in sorted(described.nodes, key=lambda node: int(node.id))
-    ]
+    """Show the cluster's id, its machines and brokers, and the health of its partitions."""
+    with ClusterLook(connection, with_lags=False) as look:
+        state = look.take()
+    known = state.facts()
     facts: dict[str, object] = {
-        "cluster_id": described.cluster_id,
-        "controller": controller,
-        "topics": len(metadata.topics),
-        "partitions": len(partitions),
-        "without_leader": sum(partition.leader < 0 for partition in partitions),
-        "under_replicated": sum(len(partition.isrs) < len(partition.replicas) for partition in partitions),
+        "cluster_id": state.cluster_id,
+        "controller": state.controller,
+        "topics": len({partition.topic for partition in state.partitions}),
+        **{name: known[name] for name in SHOWN},
     }
     if as_json:
-        print_json({**facts, "brokers": brokers})
+        print_json({**facts, "by_machine": state.machine_rows(), "brokers": state.broker_rows()})
         return
     if on_terminal():
         print_facts(facts.items())
-    print_rows(
-        brokers,
-        columns_of("broker host port rack controller leads# replicas#"),
-    )
+        for partition, shared in islice(state.on_one_machine.items(), NAMED_AT_ONCE):
+            note(f"{partition} has several replicas on one machine: {together(shared)}")
+        if is_shared(state.machines):
+            print_rows(state.machine_rows(), MACHINE_COLUMNS)
+    print_rows(state.broker_rows(), BROKER_COLUMNS)

@@ -1,6 +1,7 @@
 """The picture of a cluster on a terminal: brokers, partitions, and what has happened lately."""
 
 from collections import deque
+from collections.abc import Collection, Sequence
 from typing import Final, Self
 
 from rich import box
@@ -9,6 +10,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from ottla.admin.operations.machines import is_shared, together
 from ottla.cli.cluster.state import ClusterState, PartitionState
 from ottla.cli.terminal.output import cell, plural
 
@@ -17,6 +19,8 @@ HAPPENED: Final = 6
 FEWEST_PARTITIONS: Final = 3
 OTHER_LINES: Final = 11
 """What the picture has beside a line per broker, partition and change: titles, headings, gaps."""
+MACHINE_LINES: Final = 3
+"""What the table of machines has beside a line per machine."""
 
 
 class Screen:
@@ -59,8 +63,10 @@ class Screen:
         if self._trouble:
             parts.append(Text(self._trouble, style="bold red"))
         if self._state is not None:
+            machines = _machines(self._state)
             room = self._console.height - OTHER_LINES - len(self._state.brokers) - len(self._happened)
-            parts += [_headline(self._state), _brokers(self._state), *_partitions(self._state, room)]
+            room -= sum(MACHINE_LINES + table.row_count for table in machines)
+            parts += [_headline(self._state), *machines, _brokers(self._state), *_partitions(self._state, room)]
         if self._happened:
             lines = Table.grid(padding=(0, 2))
             for when, what in self._happened:
@@ -79,6 +85,35 @@ def _table(*columns: tuple[str, bool]) -> Table:
     for title, figures in columns:
         table.add_column(title, justify="right" if figures else "left", no_wrap=True)
     return table
+
+
+def _machines(state: ClusterState) -> list[Table]:
+    """None where each machine has one broker, since the brokers say it all."""
+    if not is_shared(state.machines):
+        return []
+    table = _table(
+        ("MACHINE", False),
+        ("STATE", False),
+        ("RACK", False),
+        ("BROKERS", False),
+        ("CONTROLLERS", False),
+        ("LEADS", True),
+    )
+    colours = {"up": "green", "down": "bold red"}
+    for row, machine in zip(state.machine_rows(), state.machines, strict=True):
+        controllers = Text()
+        for number, controller in enumerate(machine.controllers):
+            controllers.append(" " if number else "")
+            controllers.append(str(controller), style="bold" if controller == state.controller else "")
+        table.add_row(
+            machine.name,
+            Text(str(row["state"]), style=colours.get(str(row["state"]), "yellow")),
+            cell(machine.rack),
+            _numbers(machine.brokers, set(machine.brokers) - set(machine.down)),
+            controllers,
+            cell(machine.leads, separate_thousands=True),
+        )
+    return [table]
 
 
 def _brokers(state: ClusterState) -> Table:
@@ -116,7 +151,7 @@ def _partitions(state: ClusterState, room: int) -> list[RenderableType]:
             part.partition.topic,
             str(part.partition.partition),
             Text("none", style="bold red") if part.leader is None else str(part.leader),
-            _replicas(part),
+            _replicas(state, part),
             _behind(part),
         )
     parts: list[RenderableType] = [table]
@@ -140,13 +175,19 @@ def _importance(part: PartitionState) -> tuple[int, bool, str, int]:
     return trouble, part.partition.topic.startswith("__"), *part.partition
 
 
-def _replicas(part: PartitionState) -> Text:
-    """In the order of preference: in sync green, the others struck out."""
+def _replicas(state: ClusterState, part: PartitionState) -> Text:
+    """In the order of preference: in sync green, the others struck out; those that share a machine are named."""
+    text = _numbers(part.replicas, part.in_sync)
+    if shared := state.on_one_machine.get(part.partition):
+        text.append(f"  {together(shared)} on one machine", style="yellow")
+    return text
+
+
+def _numbers(brokers: Sequence[int], well: Collection[int]) -> Text:
     text = Text()
-    for number, replica in enumerate(part.replicas):
-        if number:
-            text.append(" ")
-        text.append(str(replica), style="green" if replica in part.in_sync else "red strike")
+    for number, broker in enumerate(brokers):
+        text.append(" " if number else "")
+        text.append(str(broker), style="green" if broker in well else "red strike")
     return text
 
 

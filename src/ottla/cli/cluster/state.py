@@ -2,9 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final
 
+from ottla.admin import Machine
+from ottla.admin.operations.machines import Place, machines_of, on_one_machine
 from ottla.cli.terminal.output import plural
 from ottla.client.partition import Partition
 
@@ -46,13 +49,34 @@ class PartitionState:
         return max(self.behind.values(), default=None)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ClusterState:
-    """The cluster at one moment, as one of its brokers reports it."""
+    """The cluster at one moment, as one of its brokers reports it. `controller` is the active one.
+
+    `controllers` are the hosts of all, by id; None where a host is not known, or is that of the broker.
+    """
 
     controller: int | None
     brokers: Mapping[int, BrokerState]
     partitions: Mapping[Partition, PartitionState]
+    controllers: Mapping[int, str | None] = field(default_factory=dict)
+    cluster_id: str | None = None
+
+    @cached_property
+    def machines(self) -> tuple[Machine, ...]:
+        """The machines whose names are known."""
+        places = {
+            number: Place(broker.host, broker.rack)
+            for number, broker in self.brokers.items()
+            if broker.host is not None
+        }
+        down = self.brokers.keys() - set(self.up)
+        return machines_of(places, down, self.controllers, (part.leader for part in self.partitions.values()))
+
+    @cached_property
+    def on_one_machine(self) -> Mapping[Partition, list[tuple[int, ...]]]:
+        """The replicas that share a machine, of the partitions that have such."""
+        return on_one_machine(self.machines, {name: part.replicas for name, part in self.partitions.items()})
 
     @property
     def up(self) -> list[int]:
@@ -76,6 +100,8 @@ class ClusterState:
             "partitions": len(self.partitions),
             "without_leader": self.without_leader,
             "under_replicated": self.under_replicated,
+            "machines": len(self.machines),
+            "on_one_machine": len(self.on_one_machine),
             "lag": max(lags, default=None),
         }
 
@@ -89,6 +115,8 @@ class ClusterState:
         said.append(f"{plural(len(self.partitions), 'partition')}, {self.under_replicated:,} under-replicated")
         if self.without_leader:
             said.append(f"{self.without_leader:,} without leader")
+        if self.on_one_machine:
+            said.append(f"{len(self.on_one_machine):,} with several replicas on one machine")
         return "; ".join(said)
 
     def broker_rows(self) -> list[dict[str, object]]:
@@ -117,6 +145,10 @@ class ClusterState:
             for number, broker in sorted(self.brokers.items())
         ]
 
+    def machine_rows(self) -> list[dict[str, object]]:
+        """One row a machine: what runs on it, and the partitions that it leads."""
+        return machine_rows(self.machines, self.controller)
+
     def partition_rows(self) -> list[dict[str, object]]:
         """One row a partition."""
         return [
@@ -128,9 +160,27 @@ class ClusterState:
                 "in_sync": list(part.in_sync),
                 "under_replicated": part.is_under_replicated,
                 "behind": {str(replica): records for replica, records in sorted(part.behind.items())},
+                "on_one_machine": [list(shared) for shared in self.on_one_machine.get(part.partition, ())],
             }
             for _, part in sorted(self.partitions.items())
         ]
+
+
+def machine_rows(machines: Iterable[Machine], active: int | None) -> list[dict[str, object]]:
+    """One row a machine; `active` is the active controller."""
+    return [
+        {
+            "machine": machine.name,
+            "state": "down" if not machine.is_up else "up" if not machine.down else "in part",
+            "rack": machine.rack,
+            "brokers": list(machine.brokers),
+            "down": list(machine.down),
+            "controllers": list(machine.controllers),
+            "active_controller": active in machine.controllers,
+            "leads": machine.leads,
+        }
+        for machine in machines
+    ]
 
 
 def changes(before: ClusterState, now: ClusterState) -> Iterator[str]:
@@ -143,11 +193,16 @@ def changes(before: ClusterState, now: ClusterState) -> Iterator[str]:
             yield f"broker {number} is down"
     if now.controller != before.controller:
         if now.controller is None:
-            yield f"broker {before.controller} is no longer the controller, and no other broker is"
+            yield f"{_node(now, before.controller)} is no longer the controller, and no other is"
         else:
-            yield f"broker {now.controller} is the controller"
+            yield f"{_node(now, now.controller)} is the controller"
     yield from _topics(before, now)
     yield from _partitions(before, now)
+
+
+def _node(state: ClusterState, number: int | None) -> str:
+    """A controller need not be a broker."""
+    return f"broker {number}" if number in state.brokers else f"node {number}"
 
 
 def _topics(before: ClusterState, now: ClusterState) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
 from typing import Final, Self
@@ -10,6 +10,7 @@ from typing import Final, Self
 import click
 
 from ottla.admin import ClientError, Cluster
+from ottla.admin.operations.machines import together
 from ottla.cli.brokers.client import Connection, connection_options, unknown_topic
 from ottla.cli.cluster.state import BrokerState, ClusterState, PartitionState, changes
 from ottla.cli.terminal.exits import CommandFailed
@@ -18,7 +19,7 @@ from ottla.client.partition import Partition
 
 LAG_TIMEOUT_S: Final = 1.0
 """A broker that hangs must not stop the picture."""
-PARTITION_COLUMNS: Final = columns_of("topic partition# leader# replicas in_sync behind")
+PARTITION_COLUMNS: Final = columns_of("topic partition# leader# replicas in_sync behind on_one_machine")
 
 
 @click.command()
@@ -55,12 +56,14 @@ def watch(connection: Connection, topics: tuple[str, ...], once: bool, every_s: 
 class ClusterLook:
     """Looks at a cluster again and again, and remembers the brokers that it has seen."""
 
-    def __init__(self, connection: Connection, topics: tuple[str, ...]) -> None:
-        """`topics` are those to look at; all, if there are none."""
+    def __init__(self, connection: Connection, topics: tuple[str, ...] = (), *, with_lags: bool = True) -> None:
+        """`topics` are those to look at; all, if there are none. `with_lags`: ask brokers where their logs end."""
+        self._with_lags = with_lags
         self._admin = connection.broker_admin()
         self._lags = replace(connection, timeout_s=min(LAG_TIMEOUT_S, connection.timeout_s)).broker_admin()
         self._topics = topics
         self._seen: dict[int, BrokerState] = {}
+        self._controllers: Mapping[int, str | None] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -76,17 +79,23 @@ class ClusterLook:
             known = {partition.topic for partition in self._admin.describe_cluster().partitions}
             if name not in known:
                 raise CommandFailed(unknown_topic(name, known))
+        controllers = self._lags.describe_controllers(cluster)
+        self._controllers = controllers.hosts or self._controllers  # while none is active, those that were
+        for number, broker in self._admin.describe_fenced_brokers().items():
+            self._seen[number] = BrokerState(number, *broker.address, broker.rack, is_up=False)
         replicas = {number for state in cluster.partitions.values() for number in state.replicas}
         for number in (replicas | self._seen.keys()) - cluster.brokers.keys():
             seen = self._seen.get(number, BrokerState(number, None, None, None, is_up=False))
             self._seen[number] = replace(seen, is_up=False)
         for number, broker in cluster.brokers.items():
             self._seen[number] = BrokerState(number, *broker.address, broker.rack, is_up=True)
-        return ClusterState(cluster.controller, dict(self._seen), self._partitions(cluster))
+        return ClusterState(
+            controllers.active, dict(self._seen), self._partitions(cluster), self._controllers, cluster.cluster_id
+        )
 
     def _partitions(self, cluster: Cluster) -> dict[Partition, PartitionState]:
         held: dict[int, list[Partition]] = {}
-        for partition, state in cluster.partitions.items():
+        for partition, state in cluster.partitions.items() if self._with_lags else ():
             for replica in state.replicas:
                 held.setdefault(replica, []).append(partition)
         ends = self._lags.list_log_ends(cluster, held)
@@ -112,8 +121,12 @@ def _show(state: ClusterState, *, as_json: bool) -> None:
             screen.draw(state)
     else:
         rows = [
-            {**row, "behind": ",".join(f"{replica}:{records}" for replica, records in _behind(row))}
-            for row in state.partition_rows()
+            {
+                **row,
+                "behind": ",".join(f"{replica}:{records}" for replica, records in _behind(row)),
+                "on_one_machine": together(state.on_one_machine.get(partition, ())),
+            }
+            for partition, row in zip(sorted(state.partitions), state.partition_rows(), strict=True)
         ]
         print_rows(rows, PARTITION_COLUMNS)
 
@@ -128,6 +141,7 @@ def _as_json(state: ClusterState) -> dict[str, object]:
     return {
         "time": round(time.time(), 3),
         **state.facts(),
+        "by_machine": state.machine_rows(),
         "brokers": state.broker_rows(),
         "by_partition": state.partition_rows(),
     }

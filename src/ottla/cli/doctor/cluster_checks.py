@@ -5,7 +5,8 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from ottla.admin import Admin, Cluster
+from ottla.admin import Admin, Cluster, Controllers
+from ottla.admin.operations.machines import Place, machines_of, on_one_machine, together
 from ottla.cli.doctor.remarks import Remark, Verdict, fine, warning, worst, wrong
 from ottla.client.addresses import Address
 from ottla.client.blocking import Connection
@@ -34,6 +35,7 @@ def check_cluster(bootstrap: list[Address], properties: Mapping[str, str]) -> It
     try:
         with Admin(str(reached), client_id=CLIENT_ID, timeout_s=TIMEOUT_S, properties=properties) as admin:
             cluster = admin.describe_cluster()
+            controllers = admin.describe_controllers(cluster)
     except ClientError as error:
         yield wrong("metadata", str(error), "see the log of the broker")
         return
@@ -43,6 +45,7 @@ def check_cluster(bootstrap: list[Address], properties: Mapping[str, str]) -> It
         yield from _check_address(broker.address, properties, subject, advice=ADVERTISED)
     yield from _check_identity(cluster, properties)
     yield from _check_partitions(cluster)
+    yield from _check_controllers_and_machines(cluster, controllers)
 
 
 def _check_address(
@@ -116,8 +119,6 @@ def _check_identity(cluster: Cluster, properties: Mapping[str, str]) -> Iterator
     elif ids:
         (cluster_id,) = ids
         yield fine("cluster", f"{cluster_id} with {len(cluster.brokers)} brokers")
-    if cluster.controller is None:
-        yield wrong("controller", "the cluster has none", "see whether its metadata store runs, and the brokers' logs")
 
 
 def _check_partitions(cluster: Cluster) -> Iterator[Remark]:
@@ -136,3 +137,20 @@ def _check_partitions(cluster: Cluster) -> Iterator[Remark]:
         )
     if not offline and not behind:
         yield fine("partitions", f"all {len(cluster.partitions)} have a leader and all replicas in sync")
+
+
+def _check_controllers_and_machines(cluster: Cluster, controllers: Controllers) -> Iterator[Remark]:
+    places = {number: Place(broker.address.host, broker.rack) for number, broker in cluster.brokers.items()}
+    if controllers.active is None:
+        yield wrong("controller", "the cluster has none", "see whether its controllers run, and the brokers' logs")
+    machines = machines_of(places, (), controllers.hosts)
+    shared = on_one_machine(machines, cluster.assignments)
+    if shared:
+        partition, replicas = min(shared.items())
+        yield warning(
+            "machines",
+            f"{len(shared)} have several replicas on one machine, such as {partition} ({together(replicas)})",
+            "they are lost together; give the brokers of a machine one broker.rack, and see ottla cluster reassign",
+        )
+    elif len(machines) > 1:
+        yield fine("machines", f"no two replicas of a partition are on one of the {len(machines)}")

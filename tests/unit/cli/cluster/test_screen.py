@@ -3,7 +3,7 @@
 import io
 
 from rich.console import Console
-from tests.unit.cli.cluster.test_state import part, state
+from tests.unit.cli.cluster.test_state import part, state, unit_state
 
 from ottla.cli.cluster.screen import Screen
 from ottla.cli.cluster.state import PartitionState
@@ -48,3 +48,13 @@ def test_a_cluster_that_cannot_be_reached_is_shown_as_it_was() -> None:
         screen.trouble("no broker answers")
     assert "no broker answers" in text.getvalue()
     assert "orders" in text.getvalue()
+
+
+def test_machines_with_several_processes_are_shown() -> None:
+    text = io.StringIO()
+    with Screen(Console(file=text, width=120, height=40, force_terminal=True, color_system=None)) as screen:
+        screen.draw(unit_state())
+    found = " ".join(text.getvalue().split())
+    assert "a up a 11 12 10 2 b in part b 21 22 0" in found
+    assert "12 11 21 12+11 on one machine" in found
+    assert "MACHINE" not in seen(40, part("t-0", 1)), "one broker on each: the brokers say it all"

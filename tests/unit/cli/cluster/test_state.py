@@ -50,7 +50,7 @@ def test_a_broker_that_dies_is_the_first_thing_said() -> None:
 def test_partitions_that_nobody_leads_are_named() -> None:
     led, lost = state(part("t-0", 1)), state(part("t-0", None, (1,)), controller=None)
     assert list(changes(led, lost)) == [
-        "broker 1 is no longer the controller, and no other broker is",
+        "broker 1 is no longer the controller, and no other is",
         "t-0: no leader; it was broker 1",
         "broker 2 is out of sync in t-0",
         "broker 3 is out of sync in t-0",
@@ -89,6 +89,8 @@ def test_the_summary_names_what_is_wrong() -> None:
         "partitions": 2,
         "without_leader": 1,
         "under_replicated": 2,
+        "machines": 3,
+        "on_one_machine": 0,
         "lag": 40,
     }
 
@@ -101,3 +103,46 @@ def test_rows_say_what_each_broker_does() -> None:
         (3, "down", 0, 2, 2),
     ]
     assert [row["controller"] for row in found] == [True, False, False]
+
+
+def unit_state() -> ClusterState:
+    """Two machines with two brokers each, and a controller of the first that is no broker."""
+    brokers = {
+        number: BrokerState(number, host, 9092 + number, host, is_up=number != 22)
+        for number, host in ((11, "a"), (12, "a"), (21, "b"), (22, "b"))
+    }
+    parts = [
+        PartitionState(Partition("t", 0), 11, (11, 21), (11, 21), {}),
+        PartitionState(Partition("t", 1), 12, (12, 11, 21), (12, 11, 21), {}),
+    ]
+    return ClusterState(10, brokers, {each.partition: each for each in parts}, {10: "a"})
+
+
+def test_machines_show_what_runs_on_them_and_replicas_that_share_one() -> None:
+    found = unit_state()
+    assert found.machine_rows() == [
+        {
+            "machine": "a",
+            "state": "up",
+            "rack": "a",
+            "brokers": [11, 12],
+            "down": [],
+            "controllers": [10],
+            "active_controller": True,
+            "leads": 2,
+        },
+        {
+            "machine": "b",
+            "state": "in part",
+            "rack": "b",
+            "brokers": [21, 22],
+            "down": [22],
+            "controllers": [],
+            "active_controller": False,
+            "leads": 0,
+        },
+    ]
+    assert [row["on_one_machine"] for row in found.partition_rows()] == [[], [[12, 11]]]
+    assert found.facts()["on_one_machine"] == 1
+    assert list(changes(found, replace(found, controller=20))) == ["node 20 is the controller"]
+    assert found.summary().endswith("0 under-replicated; 1 with several replicas on one machine")
