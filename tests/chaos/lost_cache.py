@@ -68,6 +68,9 @@ class CachedFile:
             else:
                 content.cached.extend(bytes(size - len(content.cached)))
 
+    def reserve(self, size: int) -> None:
+        """Changes nothing."""
+
     def descriptor(self) -> int | None:
         """None: the operating system has not what this file has."""
         return None

@@ -10,6 +10,8 @@ from confluent_kafka import ElectionType, KafkaError, Message, Producer, TopicPa
 from ottla.testing.faulty_fs import FaultyFS
 from tests.support.cluster_in_process import ClusterInProcess
 from tests.support.eventually import eventually
+from tests.support.genuine_quorum import GenuineController, addresses
+from tests.support.quorum_in_process import QuorumInProcess
 from tests.support.whole_topic import read_all
 
 LAG_MS = "60000"
@@ -22,10 +24,16 @@ def files() -> FaultyFS:
 
 
 @pytest.fixture
-def cluster(files: FaultyFS) -> Iterator[ClusterInProcess]:
-    """Broker 2, not the controller, has a disk that may be full."""
-    with ClusterInProcess(files={2: files}, replica_lag_time_max_ms=LAG_MS) as started:
+def cluster(files: FaultyFS, request: pytest.FixtureRequest) -> Iterator[ClusterInProcess]:
+    """Broker 2, not the controller, has a disk that may be full, with its metadata log on it."""
+    with request.param(files={2: files}, replica_lag_time_max_ms=LAG_MS) as started:
         yield started
+
+
+def with_either(*, soak: bool) -> pytest.MarkDecorator:
+    """Run a test with ZooKeeper, and with a quorum: that only as a soak test, where another shows the same path."""
+    quorum = pytest.param(QuorumInProcess, id="quorum", marks=[pytest.mark.soak] if soak else [])
+    return pytest.mark.parametrize("cluster", [pytest.param(ClusterInProcess, id="zookeeper"), quorum], indirect=True)
 
 
 def values(first: int, count: int) -> list[bytes]:
@@ -82,6 +90,7 @@ class BusyProducer:
             self.failed.append(error)
 
 
+@with_either(soak=False)
 def test_others_lead_while_the_leaders_disk_is_full(cluster: ClusterInProcess, files: FaultyFS) -> None:
     assert cluster.controller == 1
     cluster.create("t", [[2, 3, 1]])
@@ -101,6 +110,7 @@ def test_others_lead_while_the_leaders_disk_is_full(cluster: ClusterInProcess, f
     assert sorted(read_all(cluster.bootstrap, "t", 30)) == sorted(values(0, 30))
 
 
+@with_either(soak=True)
 def test_a_follower_with_a_full_disk_holds_nobody_back(cluster: ClusterInProcess, files: FaultyFS) -> None:
     cluster.create("t", [[1, 2, 3]])
     cluster.produce("t", values(0, 10))
@@ -112,6 +122,7 @@ def test_a_follower_with_a_full_disk_holds_nobody_back(cluster: ClusterInProcess
     eventually(lambda: set(cluster.partition("t").isr) == {1, 2, 3})
 
 
+@with_either(soak=True)
 def test_the_last_replica_in_sync_leads_on_a_full_disk_until_another_is(
     cluster: ClusterInProcess, files: FaultyFS
 ) -> None:
@@ -130,6 +141,7 @@ def test_the_last_replica_in_sync_leads_on_a_full_disk_until_another_is(
     assert read_all(cluster.bootstrap, "t", 10) == values(0, 10)
 
 
+@with_either(soak=True)
 def test_nothing_of_an_idempotent_producer_is_written_twice(cluster: ClusterInProcess, files: FaultyFS) -> None:
     cluster.create("t", [[2, 3, 1], [1, 2, 3], [3, 1, 2], [2, 1, 3]])
     with BusyProducer(cluster.bootstrap, "t") as producer:
@@ -146,3 +158,28 @@ def test_nothing_of_an_idempotent_producer_is_written_twice(cluster: ClusterInPr
     assert not producer.failed
     found = read_all(cluster.bootstrap, "t", len(producer.acknowledged))
     assert sorted(found) == sorted(producer.acknowledged)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(180)
+def test_genuine_controllers_move_leadership_too(files: FaultyFS) -> None:
+    quorum = addresses(9)
+    settings = {"min.insync.replicas": "1", "offsets.topic.replication.factor": "1"}
+    with (
+        GenuineController(quorum[9], quorum, broker=True, properties=settings),
+        QuorumInProcess(2, files={2: files}, others=quorum, replica_lag_time_max_ms=LAG_MS) as cluster,
+    ):
+        cluster.create("t", [[2, 9, 1]], min_insync_replicas="1")
+        cluster.create("alone", [[2]], min_insync_replicas="1")
+        cluster.produce("t", values(0, 10))
+        fill(files)
+        cluster.produce("t", values(10, 10))
+        eventually(lambda: cluster.partition("t").leader == 9 and set(cluster.partition("t").isr) == {1, 9})
+        assert cluster.partition("alone").leader == 2
+        files.heal()
+        eventually(lambda: set(cluster.partition("t").isr) == {1, 2, 9}, timeout_s=60)
+        assert elect_preferred(cluster) == KafkaError.NO_ERROR
+        eventually(lambda: cluster.partition("t").leader == 2)
+        cluster.produce("t", values(20, 10))
+        cluster.produce("alone", values(0, 10))
+        assert sorted(read_all(cluster.bootstrap, "t", 30)) == sorted(values(0, 30))

@@ -101,16 +101,25 @@ class ClusterInProcess:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
 
     def start(self, number: int) -> Broker:
-        store = self.stores[number] = MemoryStore(self.tree)
-        directories = ",".join(str(self.directory / str(number) / name) for name in self._log_directories)
-        settings = {**self._properties, "node.id": str(number), "log.dirs": directories}
-        if number in self._racks:
-            settings["broker.rack"] = self._racks[number]
-        platform = Platform(open_store=lambda path: store, fs=self._files.get(number) or RealFileSystem())
-        broker = Broker.configured(None, settings, platform=platform)
+        broker = Broker.configured(None, self.settings_of(number), platform=self.platform(number))
         self.run(broker.__aenter__())
         self.brokers[number] = broker
         return broker
+
+    def settings_of(self, number: int) -> dict[str, str]:
+        """A broker's settings."""
+        directories = ",".join(str(self.directory / str(number) / name) for name in self._log_directories)
+        settings = {**self._properties, "node.id": str(number), "log.dirs": directories}
+        return settings | ({"broker.rack": self._racks[number]} if number in self._racks else {})
+
+    def platform(self, number: int) -> Platform:
+        """What a broker runs on: its files, and its session with the store."""
+        store = self.stores[number] = MemoryStore(self.tree)
+        return Platform(open_store=lambda path: store, fs=self.fs(number))
+
+    def fs(self, number: int) -> FileSystem:
+        """The file system of a broker."""
+        return self._files.get(number) or RealFileSystem()
 
     def stop(self, number: int) -> None:
         """By controlled shutdown."""

@@ -1,6 +1,7 @@
 """Nodes of the metadata quorum with real files and connections: elections, commits, restarts, snapshots, bad input."""
 
 import asyncio
+import errno
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -29,7 +30,7 @@ from ottla.protocol.schema import Message
 from ottla.quorum.config import QuorumConfig
 from ottla.quorum.replicas import Endpoint, ReplicaKey, Voter, VoterSet
 from ottla.testing import Broker, FaultyFS
-from ottla.testing.faulty_fs import Survival
+from ottla.testing.faulty_fs import Operation, Survival
 
 CLUSTER_ID = "b3R0bGFfcXVvcnVtXzAwMQ"
 
@@ -54,8 +55,15 @@ class Quorum:
         return QuorumConfig(static_voters=voters, election_timeout_ms=1000, fetch_timeout_ms=4000)
 
     async def start(
-        self, node_id: int, *, votes: bool = True, cluster_id: str = CLUSTER_ID, clock: Clock | None = None
+        self,
+        node_id: int,
+        *,
+        votes: bool = True,
+        cluster_id: str = CLUSTER_ID,
+        clock: Clock | None = None,
+        fs: FaultyFS | None = None,
     ) -> QuorumServer:
+        """`fs`: the log is in there, in `/data`."""
         server = QuorumServer(
             node_id,
             self.directory / str(node_id),
@@ -66,6 +74,8 @@ class Quorum:
             votes=votes,
             log_config=self.log_config,
             clock=clock,
+            fs=fs,
+            log_dir_of_fs="/data" if fs is not None else None,
         )
         self.servers[node_id] = server
         self.recorders[node_id] = Recorder()
@@ -312,11 +322,40 @@ def test_hostile_requests_are_answered_within_limits_and_change_nothing(tmp_path
     asyncio.run(run())
 
 
+def disk(seed: int) -> FaultyFS:
+    """A disk with the directory `/data`."""
+    fs = FaultyFS(seed=seed)
+    fs.make_directory("/data")
+    fs.sync_directory("/")
+    return fs
+
+
+def test_others_go_on_when_the_disk_under_the_leaders_log_is_full(tmp_path: Path) -> None:
+    async def run() -> None:
+        quorum = Quorum(tmp_path, 1, 2, 3)
+        disks = {node_id: disk(node_id) for node_id in (1, 2, 3)}
+        for node_id in disks:
+            await quorum.start(node_id, fs=disks[node_id])
+        leader = await quorum.leader()
+        full = leader.node.node_id
+        await leader.node.append([b"kept"], epoch=leader.node.leader.epoch)
+        disks[full].fail(Operation.WRITE, "*.log", error=errno.ENOSPC, times=None)
+        with pytest.raises(NotQuorumLeader):
+            await leader.node.append([b"refused"], epoch=leader.node.leader.epoch)
+        assert "No space left" in str(leader.problems.pop())
+        await quorum.servers.pop(full).close()  # as its process ends
+        successor = await quorum.leader()
+        await successor.node.append([b"and on"], epoch=successor.node.leader.epoch)
+        left = [quorum.recorders[node_id] for node_id in quorum.servers]
+        await until(lambda: all(recorder.values == [b"kept", b"and on"] for recorder in left))
+        await quorum.close()
+
+    asyncio.run(run())
+
+
 def test_a_full_disk_ends_the_node_and_acknowledges_nothing(tmp_path: Path) -> None:
     async def run() -> None:
-        fs = FaultyFS(seed=5)
-        fs.make_directory("/data")
-        fs.sync_directory("/")
+        fs = disk(5)
         server = QuorumServer(
             1,
             tmp_path,
@@ -332,6 +371,8 @@ def test_a_full_disk_ends_the_node_and_acknowledges_nothing(tmp_path: Path) -> N
         await until(lambda: [leader.leader_id for leader in recorder.leaders[-1:]] == [1])
         await server.node.append([b"kept"], epoch=1)
         fs.capacity_bytes = fs.used_bytes() + 100
+        await server.node.append([b"into the room that is reserved"], epoch=1)
+        fs.fail(Operation.WRITE, "*.log", error=errno.ENOSPC, times=None)
         with pytest.raises(NotQuorumLeader):
             await server.node.append([b"x" * 1000], epoch=1)
         assert [type(problem) for problem in server.problems] == [KafkaStorageError]
@@ -342,8 +383,8 @@ def test_a_full_disk_ends_the_node_and_acknowledges_nothing(tmp_path: Path) -> N
         fs.capacity_bytes = None
         fs.crash(Survival.NOTHING)
         log = MetadataLog.open("/data", MetadataLogConfig(), fs=fs, clock=SystemClock())
-        assert log.end == (2, 1)
-        assert recorder.values == [b"kept"]
+        assert log.end == (3, 1)
+        assert recorder.values == [b"kept", b"into the room that is reserved"]
 
     asyncio.run(run())
 

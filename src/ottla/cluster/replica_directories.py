@@ -1,14 +1,18 @@
 """PURE. Which log directory of a broker holds a replica, as the broker reports it (AssignReplicasToDirs, KIP-858).
 
-A replica in a directory that its broker does not have online counts as failed. Source: Kafka 4.3,
+A replica in a directory that its broker does not have online counts as failed. So does one in a full directory: its
+broker reports it as lost while another replica can lead (ADR 17). Source: Kafka 4.3,
 `ReplicationControlManager.handleAssignReplicasToDirs`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from uuid import UUID
 
+from ottla.cluster.image import NO_LEADER
+from ottla.cluster.metadata_log.partitions import LOST, PartitionState
 from ottla.cluster.metadata_log.topics import TopicState
 from ottla.errors import ApiError, ErrorCode
+from ottla.ids import BrokerId
 from ottla.protocol.compiled import Steps
 from ottla.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
@@ -80,3 +84,22 @@ def plan_assignment(
     after = (*before[:at], directory, *before[at + 1 :])
     assigned[topic_id, partition] = after
     return PartitionChangeRecord(partition_id=partition, topic_id=topic_id, directories=list(after))
+
+
+def reported_directory(
+    state: PartitionState, broker_id: BrokerId, alive: Container[BrokerId], where: UUID, *, is_full: bool
+) -> UUID:
+    """The directory that a broker reports for its replica, which is in `where`.
+
+    In a full directory it counts as `LOST`, so that it neither leads nor is in sync, while another replica of `alive`
+    brokers is in sync. One that has all records and nobody leads in its place is reported where it is: it leads again.
+    """
+    if not is_full:
+        return where
+    partition = state.image
+    if broker_id in partition.isr and any(replica != broker_id and replica in alive for replica in partition.isr):
+        return LOST
+    if partition.leader == NO_LEADER and broker_id in (*partition.isr, *partition.eligible):
+        return where
+    is_lost = state.directories[partition.replicas.index(broker_id)] == LOST
+    return LOST if is_lost else where

@@ -18,6 +18,7 @@ from ottla.records.batch import Buffer
 
 _NOWAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
 _SYNC_FILE_RANGE_WRITE: Final = 2
+_FALLOC_FL_KEEP_SIZE: Final = 1
 _RESIDENCE_SAMPLE_BYTES: Final = 128 * 1024
 _CANNOT_TELL: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 
@@ -52,7 +53,14 @@ class File(Protocol):
         """Writes all of `data`. On OSError any part of it may have been written."""
         ...
 
-    def truncate(self, size: int) -> None: ...
+    def truncate(self, size: int) -> None:
+        """Change the length; what was reserved behind it is given back."""
+        ...
+
+    def reserve(self, size: int) -> None:
+        """Only a hint, and never an error: let writes below `size` find room, even on a disk that is full by then. The
+        length stays."""
+        ...
 
     def descriptor(self) -> int | None:
         """The operating system's descriptor, for `KernelSync`; None if there is none behind this file."""
@@ -124,6 +132,17 @@ def _sync_file_range() -> "Callable[[int, int, int, int], int] | None":
     import ctypes
 
     return getattr(ctypes.CDLL(None), "sync_file_range", None)
+
+
+@cache
+def _fallocate() -> "Callable[[int, int, int, int], int] | None":
+    """Linux's fallocate(2): Python offers only the call that changes the length, too."""
+    import ctypes
+
+    call = getattr(ctypes.CDLL(None), "fallocate64", None)
+    if call is not None:
+        call.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    return call
 
 
 def _begin_writeback(fd: int) -> None:
@@ -231,6 +250,11 @@ class RealFile(_Descriptor):
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self.fd, size)
+
+    def reserve(self, size: int) -> None:
+        call = _fallocate()
+        if call is not None:
+            call(self.fd, _FALLOC_FL_KEEP_SIZE, 0, size)
 
     if hasattr(os, "posix_fadvise"):
 

@@ -29,7 +29,7 @@ from ottla.cluster.broker_sessions import BrokerSessions, Heartbeat, Standing
 from ottla.cluster.commands import Command
 from ottla.cluster.departures import forget_eligible, without_unclean
 from ottla.cluster.elections import Outages, elect_where_needed, may_hand_over, return_to_preferred
-from ottla.cluster.image import MetadataImage
+from ottla.cluster.image import NO_LEADER, MetadataImage
 from ottla.cluster.isr_changes import IsrChange
 from ottla.cluster.metadata_log.levels import CONTROLLER_REGISTRATIONS_SINCE, CORDONED_SINCE, DIRECTORIES_SINCE
 from ottla.cluster.metadata_log.registrations import BrokerRegistration
@@ -453,7 +453,11 @@ class QuorumController:
             broker = self._broker(request.broker_id, request.broker_epoch)
             records, response = await self._slices.run(plan_assignments(self._replay.state.topics.states, request))
             await self.decisions.commit_records(records)
-        if records and any(not broker.is_online(directory.id) for directory in request.directories):
+        topics = self._replay.state.topics.states
+        if records and (
+            any(not broker.is_online(directory.id) for directory in request.directories)
+            or any(topics[each.topic_id].partitions[each.partition_id].image.leader == NO_LEADER for each in records)
+        ):
             self._settle_soon()
         return response
 

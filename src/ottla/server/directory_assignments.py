@@ -2,6 +2,7 @@
 
     log: directory A, or none yet     here: in directory B     --> AssignReplicasToDirs: B
     log: directory A, which is here   here: not found in A     --> LOST, so that another replica leads
+    log: directory A, which is full   another one is in sync   --> LOST, until there is room in A
 
 The log distinguishes a new replica from a lost one: one that was never put anywhere may begin empty.
 """
@@ -14,7 +15,8 @@ from uuid import UUID
 
 from ottla.client.errors import BrokerUnavailable
 from ottla.cluster.metadata_log.levels import DIRECTORIES_SINCE
-from ottla.cluster.metadata_log.partitions import LOST, MIGRATING, UNASSIGNED
+from ottla.cluster.metadata_log.partitions import LOST, MIGRATING, UNASSIGNED, PartitionState
+from ottla.cluster.replica_directories import reported_directory
 from ottla.errors import ErrorCode
 from ottla.ids import PartitionId, TopicName, TopicPartition
 from ottla.log.meta_properties import directory_uuid
@@ -81,11 +83,16 @@ class DirectoryAssignments:
 
     def assigned(self, key: Key) -> UUID:
         """The directory that the log has for this broker's replica; `MIGRATING` for none."""
-        topic = self._metadata.state.topics.states.get(key[0])
-        partition = None if topic is None else topic.partitions.get(key[1])
-        if partition is None or self._metadata.broker_id not in partition.image.replicas:
+        partition = self._known(key)
+        if partition is None:
             return MIGRATING
         return partition.directories[partition.image.replicas.index(self._metadata.broker_id)]
+
+    def _known(self, key: Key) -> PartitionState | None:
+        """The partition in the log; None if this broker has no replica of it."""
+        topic = self._metadata.state.topics.states.get(key[0])
+        partition = None if topic is None else topic.partitions.get(key[1])
+        return partition if partition is not None and self._metadata.broker_id in partition.image.replicas else None
 
     def mark_new(self, request: LeaderAndIsrRequest) -> None:
         """Mark the replicas that were never anywhere as new, and have those that should be here and are not count as
@@ -129,22 +136,22 @@ class DirectoryAssignments:
         if self._metadata.state.metadata_version < DIRECTORIES_SINCE:
             return []
         online = {directory.path: directory_uuid(directory.directory_id) for directory in self._directories.online}
+        full, alive = self._replicas.full_directories(), self._metadata.image.brokers
         found: list[tuple[Key, UUID]] = []
         for partition in self._replicas.partitions():
-            topic_id, where = partition.log.topic_id, online.get(partition.log.directory.parent)
-            if topic_id is None or where is None:
+            path, topic_id = partition.log.directory.parent, partition.log.topic_id
+            if topic_id is None or path not in online:
                 continue
             key: Key = (topic_id, partition.topic_partition.partition)
-            if self._known_elsewhere(key, where):
-                found.append((key, where))
+            known = self._known(key)
+            if known is None:
+                continue
+            reported = reported_directory(known, self._metadata.broker_id, alive, online[path], is_full=path in full)
+            if self.assigned(key) != reported:
+                found.append((key, reported))
         here = {*online.values(), UNASSIGNED}
         found += [(key, LOST) for key in self._lost if self.assigned(key) in here]
         return found
-
-    def _known_elsewhere(self, key: Key, where: UUID) -> bool:
-        topic = self._metadata.state.topics.states.get(key[0])
-        is_known = topic is not None and key[1] in topic.partitions
-        return is_known and self.assigned(key) != where
 
     async def _report(self, some: list[tuple[Key, UUID]]) -> bool:
         """Report the directories of some replicas; returns whether the controller has taken them."""

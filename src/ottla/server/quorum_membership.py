@@ -252,6 +252,7 @@ class QuorumMembership(ClusterMember):
 
     def _report_failed_directory(self) -> None:
         self.lifecycle.hurry()
+        self._assignments.look()  # it may be full only, or no longer
 
     async def ask_controller(self, request: Message, version: int, *, timeout_s: float | None = None) -> Any:
         return await self.controller.ask(

@@ -38,13 +38,15 @@ Change = Write | Truncation
 class FileNode:
     """An inode: what reads see, what is on the disk, and what has still to get there."""
 
-    __slots__ = ("cached", "dirty", "durable", "modified_ms")
+    __slots__ = ("cached", "dirty", "durable", "modified_ms", "reserved")
 
     def __init__(self, now_ms: int) -> None:
         self.cached = bytearray()
         self.durable = bytearray()
         self.dirty: list[Change] = []
         self.modified_ms = now_ms
+        self.reserved = 0
+        """Bytes from the beginning for which there is room."""
 
     def change(self, change: Change, now_ms: int) -> None:
         """In the cache, to be written some time."""

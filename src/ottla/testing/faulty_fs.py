@@ -7,7 +7,8 @@ on the disk, and forgets the difference when the machine "crashes":
 - files created, renamed or removed since the last `sync_directory` are there or not there, in any combination;
 - a failed sync throws its dirty pages away, as Linux does: they can be read until the cache is dropped, a later sync
   succeeds, and they never reach the disk;
-- writes past `capacity_bytes` are cut short with ENOSPC; any operation fails by rule with any errno;
+- writes past `capacity_bytes` are cut short with ENOSPC, except into reserved room; any operation fails by rule with
+  any errno;
 - bits flip.
 
 Everything random comes from the seed, so a failure can be played again.
@@ -142,6 +143,10 @@ class FaultyFile:
             self._fs.truncate_node(self._node, size)
         self._fs.stop_if_crashing()
 
+    def reserve(self, size: int) -> None:
+        """Have room for writes below `size`, if there is that much."""
+        self._fs.reserve_for(self._node, size)
+
     def is_in_memory(self, position: int, size: int) -> bool:
         return not self._fs.is_cold()
 
@@ -254,9 +259,9 @@ class FaultyFS:
                     content[bit // 8] ^= 1 << bit % 8
 
     def used_bytes(self) -> int:
-        """Bytes of all files that have a name."""
+        """Bytes of all files that have a name, with the room that is reserved for them."""
         with self._guard:
-            return sum(len(node.cached) for node in self._disk.root.files())
+            return sum(max(len(node.cached), node.reserved) for node in self._disk.root.files())
 
     def durable_bytes(self, path: str) -> bytes | None:
         """What would be in the file after `crash(Survival.NOTHING)`; None if it would not be there."""
@@ -422,13 +427,20 @@ class FaultyFS:
         room = len(data)
         if self.capacity_bytes is not None:
             free = max(0, self.capacity_bytes - self.used_bytes())
-            room = min(room, max(0, len(node.cached) - position) + free)
+            room = min(room, max(0, len(node.cached) - position, node.reserved - position) + free)
         if room:
             node.change(Write(position, data[:room]), self._clock.now_ms())
         if room < len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
+    def reserve_for(self, node: FileNode, size: int) -> None:
+        with self._guard:
+            more = size - max(len(node.cached), node.reserved)
+            if more > 0 and (self.capacity_bytes is None or self.used_bytes() + more <= self.capacity_bytes):
+                node.reserved = size
+
     def truncate_node(self, node: FileNode, size: int) -> None:
+        node.reserved = 0
         node.change(Truncation(size), self._clock.now_ms())
 
     def drop_dirty(self, node: FileNode) -> None:

@@ -1,10 +1,11 @@
 """The faulty filesystem itself: what it may lose, and what it may not."""
 
 import errno
+from pathlib import Path
 
 import pytest
 
-from ottla.log.fs import FileSystem
+from ottla.log.fs import FileSystem, RealFileSystem
 from ottla.testing.faulty_fs import Crashed, FaultyFS, Operation, Survival
 
 
@@ -206,3 +207,33 @@ def test_the_same_seed_gives_the_same_crash() -> None:
         return fs.read_bytes("/a")
 
     assert run() == run()
+
+
+def test_reserved_room_is_there_on_a_full_disk(fs: FaultyFS) -> None:
+    file = fs.open("/data/a", create=True)
+    file.reserve(10)
+    assert (file.size(), fs.used_bytes()) == (0, 10)
+    fs.capacity_bytes = 12
+    with pytest.raises(OSError, match="No space left"):
+        fs.write_bytes("/data/b", b"xyz", sync=False)
+    fs.remove("/data/b")
+    file.write(0, b"0123456789ab")
+    with pytest.raises(OSError, match="No space left"):
+        file.write(12, b"c")
+    file.truncate(5)
+    fs.write_bytes("/data/b", b"1234567", sync=False)
+
+
+def test_reserving_more_than_there_is_reserves_nothing(fs: FaultyFS) -> None:
+    fs.capacity_bytes = 9
+    fs.open("/data/a", create=True).reserve(10)
+    fs.write_bytes("/data/b", b"123456789", sync=False)
+
+
+def test_the_machines_files_reserve_without_growing(tmp_path: Path) -> None:
+    file = RealFileSystem().open(str(tmp_path / "a"), create=True)
+    file.reserve(1 << 20)
+    assert file.size() == 0
+    assert (tmp_path / "a").stat().st_blocks * 512 >= 1 << 20
+    file.reserve(1 << 60)  # there is no such disk: not an error
+    assert file.size() == 0

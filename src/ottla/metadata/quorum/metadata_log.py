@@ -42,6 +42,9 @@ METADATA_TOPIC_ID: Final = TopicId(UUID(int=1))
 """AAAAAAAAAAAAAAAAAAAAAQ, in every cluster."""
 DIRECTORY: Final = f"{METADATA_TOPIC}-0"
 _READ_BYTES: Final = 1 << 20
+ROOM_BYTES: Final = 4 << 20
+"""How much room is reserved for the next records at a time: an idle quorum fills it in half a day."""
+LEAST_ROOM_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,8 @@ class MetadataLog:
         self._snapshots = whole
         self._partial: tuple[OffsetAndEpoch, int] | None = None
         """The snapshot that is being fetched, and how many bytes of it are there."""
+        self._reserved = 0, 0
+        """For which segment there is room, by its base offset, and up to which size."""
 
     @classmethod
     def open(cls, log_dir: str, config: MetadataLogConfig, *, fs: FileSystem, clock: Clock) -> "MetadataLog":
@@ -128,6 +133,7 @@ class MetadataLog:
             self._log.truncate_fully_and_start_at(Offset(newest.offset))
         self._remove(self._forget([old for old in self._snapshots if old.offset < self._log.log_start_offset]))
         self._log.flush()
+        self._reserve()
 
     # --- as the state machine reads it -------------------------------------------------------------------------
 
@@ -217,7 +223,17 @@ class MetadataLog:
                 f"{self.directory} ends at offset {self._log.log_end_offset}; records at {base_offset} do not follow"
             )
         self._log.append_as_follower(batches)
+        self._reserve()
         return self._log.log_end_offset
+
+    def _reserve(self) -> None:
+        """Have room for the next records, also when partitions in other directories of the disk have filled it: what
+        they need then comes by this log, as does the word that other brokers lead."""
+        segment = self._log.segments[-1]
+        if (segment.base_offset, segment.size + LEAST_ROOM_BYTES) > self._reserved:
+            size = min(segment.size + ROOM_BYTES, max(self.config.segment_bytes, segment.size))
+            segment.file.reserve(size)
+            self._reserved = segment.base_offset, segment.size + ROOM_BYTES
 
     @property
     def size_bytes(self) -> int:
@@ -247,6 +263,7 @@ class MetadataLog:
         """Remove all records from `offset` on; durable when this returns. Raises KafkaStorageError."""
         self._log.truncate_to(Offset(offset))
         self._log.flush()
+        self._reserved = 0, 0
 
     def write_part(self, snapshot: OffsetAndEpoch, position: int, data: Buffer) -> None:
         """Write a piece of a snapshot that is fetched. Raises OSError; KafkaStorageError for a gap."""
@@ -282,6 +299,7 @@ class MetadataLog:
         self._snapshots = {**self._snapshots, snapshot: file.size()}
         self._log.truncate_fully_and_start_at(Offset(snapshot.offset))
         self._log.flush()
+        self._reserved = 0, 0
         self._remove(self._forget(older))
         return True
 

@@ -7,7 +7,13 @@ from ottla.clock import Clock
 from ottla.errors import CorruptMessage, KafkaStorageError
 from ottla.metadata.quorum import election_file, snapshots
 from ottla.metadata.quorum.batches import encode_records
-from ottla.metadata.quorum.metadata_log import DIRECTORY, MetadataLog, MetadataLogConfig
+from ottla.metadata.quorum.metadata_log import (
+    DIRECTORY,
+    LEAST_ROOM_BYTES,
+    ROOM_BYTES,
+    MetadataLog,
+    MetadataLogConfig,
+)
 from ottla.protocol.messages.control_records import LeaderChangeMessage
 from ottla.protocol.messages.quorum_records import KRaftVersionRecord, VotersRecord
 from ottla.quorum.control_records import KRAFT_VERSION, LEADER_CHANGE, VOTERS, encode_control_batch
@@ -309,3 +315,32 @@ def test_elections_are_kept_in_kafkas_file(
 def test_a_damaged_election_file_is_refused_rather_than_forgotten(data: bytes, named: str) -> None:
     with pytest.raises(KafkaStorageError, match=named):
         election_file.decode(data, "/data/quorum-state")
+
+
+def test_there_is_room_for_the_next_records_on_a_full_disk(fs: FaultyFS) -> None:
+    log = opened(fs, MetadataLogConfig())
+    assert fs.used_bytes() >= ROOM_BYTES
+    record = b"x" * (LEAST_ROOM_BYTES // 2)
+    for full in (True, False, True):
+        fs.capacity_bytes = fs.used_bytes() if full else None
+        for _ in range(6):
+            append(log, [record], epoch=1)
+    append(log, [record], epoch=1)
+    with pytest.raises(KafkaStorageError, match="No space left"):
+        append(log, [record], epoch=1)
+
+
+def test_the_room_is_not_larger_than_a_segment(fs: FaultyFS) -> None:
+    opened(fs)
+    assert fs.used_bytes() < 1000
+
+
+def test_a_truncated_log_has_room_again(fs: FaultyFS) -> None:
+    log = opened(fs, MetadataLogConfig())
+    for _ in range(2):
+        append(log, [b"x" * LEAST_ROOM_BYTES], epoch=1)
+    log.truncate(1)
+    fs.capacity_bytes = fs.used_bytes() + 2 * ROOM_BYTES
+    append(log, [b"y"], epoch=2)
+    fs.capacity_bytes = fs.used_bytes()
+    append(log, [b"z" * LEAST_ROOM_BYTES], epoch=2)
