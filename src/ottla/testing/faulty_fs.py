@@ -434,12 +434,14 @@ class FaultyFS:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def reserve_for(self, node: FileNode, size: int) -> None:
+        """Count the bytes below `size` as used, unless there are too few."""
         with self._guard:
             more = size - max(len(node.cached), node.reserved)
             if more > 0 and (self.capacity_bytes is None or self.used_bytes() + more <= self.capacity_bytes):
                 node.reserved = size
 
     def truncate_node(self, node: FileNode, size: int) -> None:
+        """Change the size, and give back what was reserved."""
         node.reserved = 0
         node.change(Truncation(size), self._clock.now_ms())
 
