@@ -8,8 +8,9 @@ stop    the cluster (hand over) -> coordinators (drain) -> the cluster (leave) -
 import asyncio
 import logging
 import signal
+import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -151,6 +152,15 @@ class Broker:
         if self._metadata is None:
             raise RuntimeError("the broker has not been started")
         return self._metadata
+
+    def share(self, sockets: Mapping[str, Sequence[socket.socket]]) -> Callable[[], None]:
+        """Accept connections also at listening sockets that other processes have, too, by the name of a listener.
+
+        For a broker that serves; returns what ends it.
+        """
+        assert self._listeners is not None
+        self._listeners.share(sockets)
+        return self._listeners.unshare
 
     def abandon_start(self) -> None:
         """Have a start that is under way end sooner once it is cancelled: what is being recovered is not finished."""

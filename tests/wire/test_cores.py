@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -14,10 +14,14 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.eventually import eventually
+from tests.support.freezing import freeze
 from tests.support.probe import free_port
 
-from ottla.cli.brokers.client import Connection
+from ottla.cli.brokers.client import Connection as Connected
 from ottla.cli.cluster.watch import ClusterLook
+from ottla.client.addresses import Address
+from ottla.client.blocking import Connection
+from ottla.protocol.messages.metadata import MetadataRequest
 
 PARTITIONS = 4
 OWN = ("broker.rack=box", "broker.session.timeout.ms=3000", "group.initial.rebalance.delay.ms=0")
@@ -36,10 +40,10 @@ def free_ports(count: int) -> int:
 
 
 class Unit:
-    """Two brokers, nodes 2 and 3, and controller 1."""
+    """Two brokers, nodes 2 and 3, and controller 1. Their ports follow the unit's, the controller's is before it."""
 
     def __init__(self, directory: Path) -> None:
-        self.port = free_ports(3) + 1
+        self.port = free_ports(4) + 1
         self.log = directory / "unit.log"
         ottla = str(Path(sys.executable).with_name("ottla"))
         overrides = (f"log.dirs={directory}/data", f"listeners=PLAINTEXT://127.0.0.1:{self.port}", *OWN)
@@ -82,6 +86,23 @@ def has_ended(process: psutil.Process) -> bool:
         return True
 
 
+def at_port(unit: "subprocess.Popen[bytes]", port: int) -> psutil.Process:
+    """The process of the unit that has a port of its own."""
+    return next(
+        process
+        for process in psutil.Process(unit.pid).children()
+        if any(each.laddr.port == port and each.status == psutil.CONN_LISTEN for each in process.net_connections())
+    )
+
+
+def ask_anew(unit: Unit, times: int) -> None:
+    """The unit's address answers each of so many new clients."""
+    host, _, port = unit.bootstrap.partition(":")
+    for _ in range(times):
+        with closing(Connection(Address(host, int(port)), client_id="test", timeout_s=30)) as connection:
+            assert connection.ask(MetadataRequest(topics=[])).brokers
+
+
 def send(unit: Unit, text: str) -> None:
     producer = Producer({"bootstrap.servers": unit.bootstrap, "log_level": 0})
     for partition in range(PARTITIONS):
@@ -112,12 +133,15 @@ def test_brokers_are_one_unit(unit: Unit) -> None:
         topic = eventually(lambda: admin.list_topics(timeout=10).topics["t"])
         assert {each.leader for each in topic.partitions.values()} == {2, 3}, "each core has its share"
         send(unit, "first")
-        with ClusterLook(Connection(unit.bootstrap)) as look:
+        with ClusterLook(Connected(unit.bootstrap)) as look:
             (machine,) = look.take().machines
         assert (machine.name, machine.brokers, machine.controllers) == ("127.0.0.1", (2, 3), (1,))
 
-        victim = max(psutil.Process(process.pid).children(), key=lambda each: each.create_time())
+        victim = at_port(process, unit.port + 1)
+        assert freeze(victim.pid)
+        ask_anew(unit, times=8)
         victim.kill()
+        ask_anew(unit, times=8)
         eventually(lambda: "ended with code -9; it is started again" in unit.log.read_text())
         eventually(lambda: len(psutil.Process(process.pid).children()) == 3)
         send(unit, "second")
@@ -147,7 +171,7 @@ def test_a_unit_goes_on_with_its_data_and_leaves_nothing_behind(unit: Unit) -> N
 
 
 def test_a_broker_that_cannot_start_ends_the_unit(unit: Unit) -> None:
-    with socket.create_server(("127.0.0.1", unit.port + 1)):
+    with socket.create_server(("127.0.0.1", unit.port + 2)):
         done = subprocess.run(unit._command, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 1
     assert "broker 3 ended with code 1 before it served: all stop" in done.stderr

@@ -1,8 +1,9 @@
 """`listeners` changed while a broker runs, as an operator does it with the AdminClient."""
 
+import asyncio
 import socket
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,15 @@ from tests.support.eventually import eventually
 from tests.support.probe import free_port
 from tests.support.raw_client import ClosedError, RawConnection
 
+from ottla.broker import Broker as Engine
+from ottla.client.addresses import Address
+from ottla.client.blocking import Connection
+from ottla.config.broker import BrokerConfig
 from ottla.errors import ErrorCode
 from ottla.ids import BrokerId
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
+from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.server.listener import open_sockets
 from ottla.testing import Broker
 
 BROKER = ConfigResource.Type.BROKER
@@ -204,3 +211,42 @@ def test_in_a_cluster_a_listener_is_registered_with_a_restart_and_addresses_stay
         cluster.start(2)
         eventually(lambda: f"MORE://{more}" in registered())
         assert list(AdminClient({"bootstrap.servers": more}).list_topics(timeout=10).brokers) == [2]
+
+
+def test_shared_sockets_are_those_of_any_broker_that_serves(tmp_path: Path) -> None:
+    """As `ottla serve --cores` shares them; also at a listener that is added while the broker runs."""
+    own = f"PLAINTEXT://127.0.0.1:{free_port()}"
+    settings = {"listeners": own, "advertised.listeners": own, "log.dirs": str(tmp_path)}
+
+    async def story(first: socket.socket, second: socket.socket) -> None:
+        async with Engine(BrokerConfig(settings)) as broker:
+            unshare = broker.share({"PLAINTEXT": [first], "MORE": [second]})
+            assert await port_named_at(first.getsockname()[1]) == broker.port
+            both = f"{own},MORE://127.0.0.1:{free_port()}"
+            reached = f"127.0.0.1:{broker.port}"
+            await asyncio.to_thread(change, reached, listeners=both, listener_security_protocol_map=PROTOCOLS)
+            assert await port_named_at(second.getsockname()[1]) == broker.ports["MORE"]
+            unshare()
+            waiting = asyncio.create_task(port_named_at(first.getsockname()[1]))
+            assert await port_named_at(broker.port) == broker.port
+            assert not waiting.done()
+            unshare = broker.share({"PLAINTEXT": [first]})
+            assert await waiting == broker.port
+            unshare()
+
+    with ExitStack() as stack:
+        shared = [stack.enter_context(each) for _ in range(2) for each in open_sockets("127.0.0.1", 0)]
+        for each in shared:
+            each.listen(5)
+        asyncio.run(story(*shared))
+
+
+async def port_named_at(port: int) -> int:
+    """The port that the broker names as its own, asked at this one."""
+
+    def ask() -> int:
+        with closing(Connection(Address("127.0.0.1", port), client_id="test", timeout_s=30)) as connection:
+            (only,) = connection.ask(MetadataRequest(topics=[])).brokers
+            return int(only.port)
+
+    return await asyncio.to_thread(ask)

@@ -39,8 +39,9 @@ Usage: ottla serve [SERVER.PROPERTIES] [--override KEY=VALUE]... [--log-level LE
                              every client that reaches the broker's ports may then do everything in plain text, and send
                              a standalone broker the requests that only brokers send each other
   --cores N                  run N brokers as one unit, one for each core (auto: for all that this process may use),
-                             in one rack; node.id, ports and directories count up. They have a controller of their own,
-                             unless the settings name other controllers or ZooKeeper
+                             in one rack; node.id, ports and directories count up. Any of them answers at the address in
+                             listeners, their own ports follow it. They have a controller of their own, unless the
+                             settings name other controllers or ZooKeeper
   --console                  open the console for the browser beside it, for this machine only (see ottla console)
   --console-port PORT        the same, at another port than 8080; 0 takes a free one
   --help                     this text

@@ -5,7 +5,7 @@ import contextlib
 import errno
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -114,6 +114,7 @@ class Listener:
         self._idle_limit_seconds = config.connections_max_idle_ms / 1000
         self._next_connection_id = next_connection_id
         self._sockets: list[socket.socket] = []
+        self._shared: list[socket.socket] = []
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._idle_timer: asyncio.TimerHandle | None = None
         self._send_buffer_bytes = SEND_BUFFER_BYTES
@@ -162,6 +163,18 @@ class Listener:
         self._send_buffer_bytes = self._given("socket.send.buffer.bytes", SEND_BUFFER_BYTES)
         if self._idle_limit_seconds > 0:  # -1 means never
             self._idle_timer = self._loop.call_later(self._idle_limit_seconds / 2, self._close_idle)
+
+    def share(self, sockets: Iterable[socket.socket]) -> None:
+        """Accept also at these, which listen already. The sockets may be those of other processes, too: a connection
+        goes to the first process that accepts it."""
+        for sock in sockets:
+            own = sock.dup()
+            self._shared.append(own)
+            self._loop.add_reader(own.fileno(), self._accept, own)
+
+    def unshare(self) -> None:
+        """Leave new connections at shared sockets to the other processes; connections go on."""
+        self._close(self._shared)
 
     def _given(self, name: str, own: int) -> int:
         """A setting that was given, or Ottla's own value in place of Kafka's default."""
@@ -303,13 +316,17 @@ class Listener:
 
     def close_sockets(self) -> None:
         """Stop accepting; connections go on."""
-        for sock in self._sockets:
+        self._close(self._sockets)
+        self.unshare()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+
+    def _close(self, sockets: list[socket.socket]) -> None:
+        for sock in sockets:
             with contextlib.suppress(ValueError, OSError):
                 self._loop.remove_reader(sock.fileno())
             sock.close()
-        self._sockets.clear()
-        if self._idle_timer is not None:
-            self._idle_timer.cancel()
+        sockets.clear()
 
     def retire(self) -> None:
         """Stop accepting, and close each connection when its requests have been answered: one may be the request that

@@ -8,7 +8,7 @@ import asyncio
 import itertools
 import logging
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -70,6 +70,7 @@ class Listeners:
         self._open: dict[str, _Bound] = {}
         self._prepared: dict[Address, _Bound] = {}
         self._retired: list[Listener] = []
+        self._shared: Mapping[str, Sequence[socket.socket]] = {}
         self._wanted: tuple[Address, ...] = ()
         self._changing = asyncio.Lock()
         self._following: asyncio.Task[None] | None = None
@@ -136,6 +137,18 @@ class Listeners:
             begin(bound.listener)
         self._end_subscription = metadata.subscribe(changed)
         changed()
+
+    def share(self, sockets: Mapping[str, Sequence[socket.socket]]) -> None:
+        """Accept also at listening sockets that other processes have, too, by listener name: see `Listener.share`."""
+        self._shared = sockets
+        for name, bound in self._open.items():
+            bound.listener.share(sockets.get(name, ()))
+
+    def unshare(self) -> None:
+        """Leave them to the other processes."""
+        self._shared = {}
+        for bound in self._open.values():
+            bound.listener.unshare()
 
     def connection_counts(self) -> dict[str, int]:
         """How many connections are open at each listener."""
@@ -230,6 +243,7 @@ class Listeners:
                         after[wanted.name] = self._open[wanted.name]
                     continue
             self._begin(bound.listener)
+            bound.listener.share(self._shared.get(wanted.name, ()))
             log.info("listener %s is open at port %d", wanted.name, bound.port)
             after[wanted.name] = bound
         kept = {id(bound.listener) for bound in after.values()}

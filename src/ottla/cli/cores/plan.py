@@ -1,7 +1,8 @@
 """PURE. The settings of each process of a machine's unit, from one set of settings for all.
 
     node.id=10                              the controller, if the machine has one; brokers are 11, 12, 13, ...
-    listeners=PLAINTEXT://box:9092,...      box:9092, box:9093, box:9094, ...; metrics.listeners, too
+    listeners=PLAINTEXT://box:9092,...      box:9092 is shared by all; the brokers' own are box:9093, box:9094, ...
+    metrics.listeners=http://box:9644       box:9644, box:9645, box:9646, ...
     log.dirs=/data                          /data/core-0, /data/core-1, /data/core-2, ...; /data/controller
     broker.rack                             the machine's name for all, so that no two replicas of a partition share it
 
@@ -23,6 +24,8 @@ _ALL: Final = "*"
 _ADDRESS: Final = re.compile(r"([^:]*://)(.*):([0-9]{1,5})(/[^,]*)?")
 _OF_A_CLUSTER: Final = ("zookeeper.connect", "controller.quorum.bootstrap.servers", "controller.quorum.voters")
 _CONTROLLER: Final = "CONTROLLER"
+_COUNTED: Final = {"listeners": 1, "advertised.listeners": 1, "metrics.listeners": 0}
+"""Settings with ports, and how far above the given one the first broker's is."""
 _REPLICAS_OF_ONE_MACHINE: Final = {
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.replication.factor": "1",
@@ -30,6 +33,17 @@ _REPLICAS_OF_ONE_MACHINE: Final = {
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
 }
+
+
+class SharedAddress(NamedTuple):
+    """Where any broker of the unit that serves answers: the address of one of its listeners."""
+
+    listener: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.listener}://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
 
 
 class Unit(NamedTuple):
@@ -40,6 +54,8 @@ class Unit(NamedTuple):
     brokers: list[dict[str, str]]
     is_whole_cluster: bool
     """Whether this controller is the only voter of its quorum."""
+    shared: list[SharedAddress]
+    """For a client's `bootstrap.servers`; none for a listener whose ports the system chooses."""
 
 
 def plan(given: Mapping[str, str], cores: int, machine: str) -> Unit:
@@ -62,10 +78,10 @@ def plan(given: Mapping[str, str], cores: int, machine: str) -> Unit:
     if has_controller:
         common |= {"process.roles": "broker"}
     first = int(common["node.id"]) + has_controller
-    shared = common | _listeners(common, of_controllers, of_broker=True)
-    brokers = [{**shared, "node.id": str(first + core), **_own(shared, core)} for core in range(cores)]
-    _check_ports(brokers if controller is None else [controller, *brokers], cores)
-    return Unit(controller, brokers, has_controller and _is_only_voter(common))
+    of_all = common | _listeners(common, of_controllers, of_broker=True)
+    brokers = [{**of_all, "node.id": str(first + core), **_own(of_all, core)} for core in range(cores)]
+    _check_ports([{"listeners": of_all["listeners"]}, *([] if controller is None else [controller]), *brokers], cores)
+    return Unit(controller, brokers, has_controller and _is_only_voter(common), list(_shared(of_all["listeners"])))
 
 
 def _number(given: Mapping[str, str]) -> int:
@@ -127,19 +143,19 @@ def _is_only_voter(common: Mapping[str, str]) -> bool:
     return len(known) == 1
 
 
-def _own(shared: Mapping[str, str], core: int) -> dict[str, str]:
+def _own(of_all: Mapping[str, str], core: int) -> dict[str, str]:
     """What only one broker has."""
     own = {
-        name: ",".join(_shifted(name, word, core) for word in _words(shared[name]))
-        for name in ("listeners", "advertised.listeners", "metrics.listeners")
-        if shared.get(name, "").strip()
+        name: ",".join(_shifted(name, word, core + above) for word in _words(of_all[name]))
+        for name, above in _COUNTED.items()
+        if of_all.get(name, "").strip()
     }
     for name in _PATHS:
-        words = _words(shared.get(name, ""))
+        words = _words(of_all.get(name, ""))
         if words and words != [_ALL]:
             own[name] = ",".join(f"{word.rstrip('/')}/core-{core}" for word in words)
-    if shared.get(_AUDIT_FILE, "").strip():
-        own[_AUDIT_FILE] = f"{shared[_AUDIT_FILE].strip()}.core-{core}"
+    if of_all.get(_AUDIT_FILE, "").strip():
+        own[_AUDIT_FILE] = f"{of_all[_AUDIT_FILE].strip()}.core-{core}"
     return own
 
 
@@ -159,6 +175,13 @@ def _shifted(name: str, word: str, core: int) -> str:
     return f"{found[1]}{found[2]}:{moved}{found[4] or ''}"
 
 
+def _shared(listeners: str) -> Iterator[SharedAddress]:
+    for word in _words(listeners):
+        found = _ADDRESS.fullmatch(word)
+        if found is not None and int(found[3]):
+            yield SharedAddress(found[1].removesuffix("://").upper(), found[2].strip("[]"), int(found[3]))
+
+
 def _check_ports(processes: Iterable[Mapping[str, str]], cores: int) -> None:
     seen: dict[int, str] = {}
     for name, word in chain.from_iterable(map(_listening, processes)):
@@ -166,8 +189,8 @@ def _check_ports(processes: Iterable[Mapping[str, str]], cores: int) -> None:
         port = 0 if found is None else int(found[3])
         if port in seen:
             raise InvalidConfig(
-                f"{name}: {word} meets {seen[port]}: with {OPTION} {cores} each listener of the brokers takes {cores} "
-                "ports in a row"
+                f"{name}: {word} meets {seen[port]}: with {OPTION} {cores} each listener of the brokers takes "
+                f"{cores + 1} ports in a row, the first of them for all"
             )
         if port:
             seen[port] = word

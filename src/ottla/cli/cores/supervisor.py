@@ -1,5 +1,8 @@
 """Runs the brokers of a machine as one unit: started together, started again one by one, stopped together, one log.
 
+The unit's addresses are sockets of this process, at which every broker that serves accepts: what one of them does not
+take, because it restarts or hangs, the next one does, and connections wait while none serves.
+
 A process that ends after it has served is started again, after a pause that doubles while it does not last. One that
 ends before it has ever served ends the unit, since its settings or its data need attention.
 """
@@ -12,12 +15,14 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, TextIO
 
 from ottla.cli.cores import plan
-from ottla.cli.cores.child import READY
+from ottla.cli.cores.child import READY, Given
 from ottla.cli.terminal.exits import FAILED, OK
 from ottla.clock import SystemClock
 from ottla.config.broker import BrokerConfig
@@ -26,6 +31,7 @@ from ottla.errors import InvalidConfig, sentence
 from ottla.log import meta_properties
 from ottla.log.fs import RealFileSystem
 from ottla.metadata.quorum import formatting
+from ottla.server.listener import BACKLOG, open_sockets
 from ottla.tasks import supervised
 
 log = logging.getLogger(__name__)
@@ -34,18 +40,33 @@ LONGEST_PAUSE_S: Final = 60.0
 _STEADY_S: Final = 60.0
 """A process that has served for so long is started again without a longer pause."""
 _LINE_BYTES: Final = 1 << 20
+Shared = Mapping[str, Sequence[socket.socket]]
+"""Listening sockets of a unit, by the listener's name."""
 
 
 class Supervisor:
     """The processes of a unit; runs on one event loop."""
 
-    def __init__(self, unit: plan.Unit, *, log_level: str, log_format: str, flags: Sequence[str], out: TextIO) -> None:
-        def process(what: str, settings: Mapping[str, str]) -> "_Process":
-            return _Process(f"{what} {settings['node.id']}", settings, log_level, log_format, flags, out)
+    def __init__(
+        self,
+        unit: plan.Unit,
+        shared: Shared = MappingProxyType({}),
+        *,
+        log_level: str,
+        log_format: str,
+        flags: Sequence[str],
+        out: TextIO,
+    ) -> None:
+        """`shared` are the sockets at the unit's addresses, which it closes."""
 
-        self._brokers = [process("broker", settings) for settings in unit.brokers]
-        self._controllers = [] if unit.controller is None else [process("controller", unit.controller)]
+        def process(what: str, settings: Mapping[str, str], shared: Shared) -> "_Process":
+            return _Process(f"{what} {settings['node.id']}", settings, shared, log_level, log_format, flags, out)
+
+        self._brokers = [process("broker", settings, shared) for settings in unit.brokers]
+        self._controllers = [] if unit.controller is None else [process("controller", unit.controller, {})]
+        self._shared = shared
         self._rack = unit.brokers[0]["broker.rack"]
+        self._addresses = unit.shared
         self._is_stopping = False
         self._failed = False
 
@@ -69,6 +90,8 @@ class Supervisor:
     def _stop(self) -> None:
         """The first signal asks the brokers to stop, and then the controller; another one kills all."""
         again, self._is_stopping = self._is_stopping, True
+        for sock in chain.from_iterable(self._shared.values()):
+            sock.close()
         for process in [*self._controllers, *self._brokers] if again else self._brokers:
             process.stop(signal.SIGKILL if again else signal.SIGTERM)
 
@@ -78,6 +101,8 @@ class Supervisor:
             await process.serves.wait()
         names = ", ".join(process.name for process in processes)
         log.info("ready: rack %s with %s", self._rack, names)
+        for address in self._addresses:
+            log.info("clients begin at %s: any broker that serves answers there", address)
 
     async def _keep(self, process: "_Process") -> None:
         loop = asyncio.get_running_loop()
@@ -111,6 +136,7 @@ class _Process:
         self,
         name: str,
         settings: Mapping[str, str],
+        shared: Shared,
         log_level: str,
         log_format: str,
         flags: Sequence[str],
@@ -121,7 +147,10 @@ class _Process:
         """Set once it has served for the first time."""
         self.stop_wanted = asyncio.Event()
         """Set once it is to stop, and not to be started again."""
-        self._settings = json.dumps(dict(settings)).encode()
+        numbers = {name: [sock.fileno() for sock in sockets] for name, sockets in shared.items()}
+        given: Given = {"settings": dict(settings), "shared": numbers}
+        self._given = json.dumps(given).encode()
+        self._shared = list(chain.from_iterable(numbers.values()))
         self._log_level, self._log_format, self._flags, self._out = log_level, log_format, flags, out
         self._process: asyncio.subprocess.Process | None = None
 
@@ -143,7 +172,7 @@ class _Process:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
-                pass_fds=(theirs,),
+                pass_fds=(theirs, *self._shared),
                 start_new_session=True,  # Ctrl-C on the terminal is handled by the supervisor
                 limit=_LINE_BYTES,
             )
@@ -157,7 +186,7 @@ class _Process:
         loop.add_reader(ours, self._read_ready, ours)
         try:
             assert process.stdin is not None
-            process.stdin.write(self._settings)
+            process.stdin.write(self._given)
             process.stdin.close()
             await self._copy(process.stdout)
             return await process.wait()
@@ -200,16 +229,31 @@ def serve_cores(
     flags: Sequence[str],
 ) -> int:
     """Run a unit until a signal; returns the exit code. Logging is set up by the caller."""
-    try:
-        given = given_settings(properties_file, overrides)
-        unit = plan.plan(given, cores, socket.gethostname())
-        _check_directories(unit)
-        _format(unit)
-    except (InvalidConfig, OSError) as problem:
-        log.error("the brokers cannot start: %s", sentence(problem))
-        return FAILED
-    supervisor = Supervisor(unit, log_level=log_level, log_format=log_format, flags=flags, out=sys.stderr)
-    return asyncio.run(supervisor.run())
+    with ExitStack() as stack:
+        try:
+            given = given_settings(properties_file, overrides)
+            unit = plan.plan(given, cores, socket.gethostname())
+            _check_directories(unit)
+            _format(unit)
+            shared = _open_shared(unit.shared, stack)
+        except (InvalidConfig, OSError) as problem:
+            log.error("the brokers cannot start: %s", sentence(problem))
+            return FAILED
+        supervisor = Supervisor(unit, shared, log_level=log_level, log_format=log_format, flags=flags, out=sys.stderr)
+        return asyncio.run(supervisor.run())
+
+
+def _open_shared(addresses: Sequence[plan.SharedAddress], stack: ExitStack) -> Shared:
+    """Listen at the unit's addresses; `stack` closes them. OSError names the one that cannot be had."""
+    opened: dict[str, list[socket.socket]] = {}
+    for name, host, port in addresses:
+        try:
+            opened[name] = [stack.enter_context(sock) for sock in open_sockets(host, port)]
+        except OSError as problem:
+            raise OSError(problem.errno, f"listener {name} {problem.strerror}") from problem
+        for sock in opened[name]:
+            sock.listen(BACKLOG)
+    return opened
 
 
 def _check_directories(unit: plan.Unit) -> None:

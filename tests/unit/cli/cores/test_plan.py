@@ -32,7 +32,9 @@ def test_numbers_ports_and_directories_count_up() -> None:
     assert not unit.is_whole_cluster
     last = unit.brokers[2]
     assert [broker["node.id"] for broker in unit.brokers] == ["10", "11", "12"]
-    assert last["listeners"] == "PLAINTEXT://[::1]:9094,INSIDE://:9194"
+    assert list(map(str, unit.shared)) == ["PLAINTEXT://[::1]:9092", "INSIDE://:9192"]
+    assert unit.shared[0].host == "::1"
+    assert last["listeners"] == "PLAINTEXT://[::1]:9095,INSIDE://:9195"
     assert last["metrics.listeners"] == "http://127.0.0.1:9294/metrics"
     assert (last["log.dirs"], last["cordoned.log.dirs"]) == ("/a/core-2,/b/core-2", "/b/core-2")
     assert last["ottla.audit.file"] == "/var/log/audit.core-2"
@@ -49,7 +51,7 @@ def test_a_machine_has_one_controller_beside_its_brokers() -> None:
     assert unit.controller["log.dirs"] == "/data/controller"
     assert [broker["node.id"] for broker in unit.brokers] == ["11", "12"]
     assert [broker["process.roles"] for broker in unit.brokers] == ["broker", "broker"]
-    assert unit.brokers[1]["advertised.listeners"] == "PLAINTEXT://box.example:9193"
+    assert unit.brokers[1]["advertised.listeners"] == "PLAINTEXT://box.example:9194"
     assert not unit.is_whole_cluster, "two others vote"
     for settings in (unit.controller, *unit.brokers):
         assert BrokerConfig(settings).quorum is not None
@@ -60,10 +62,17 @@ def test_without_a_cluster_the_unit_is_one() -> None:
     assert unit.is_whole_cluster
     assert unit.controller is not None
     assert unit.controller["listeners"] == "CONTROLLER://127.0.0.1:9091"
+    assert unit.brokers[0]["listeners"] == "PLAINTEXT://127.0.0.1:9093", "9092 is for all"
     assert unit.brokers[0]["controller.quorum.bootstrap.servers"] == "127.0.0.1:9091"
     assert unit.brokers[0]["offsets.topic.replication.factor"] == "1"
     for settings in (unit.controller, *unit.brokers):
         assert BrokerConfig(settings).quorum is not None
+
+
+def test_ports_that_the_system_chooses_are_not_shared() -> None:
+    unit = plan({**ZOOKEEPER, "listeners": "PLAINTEXT://box:0"}, 2, "box")
+    assert unit.shared == []
+    assert unit.brokers[1]["listeners"] == "PLAINTEXT://box:0"
 
 
 def test_the_metadata_has_the_controllers_directory() -> None:
@@ -79,11 +88,14 @@ def test_the_metadata_has_the_controllers_directory() -> None:
     [
         ({**ZOOKEEPER, "node.id": "-1"}, "node.id: must be the first number of the unit"),
         ({**ZOOKEEPER, "listeners": "PLAINTEXT://box"}, "has no port"),
-        ({**ZOOKEEPER, "listeners": "PLAINTEXT://box:65535"}, "leaves no room"),
-        ({**ZOOKEEPER, "listeners": "A://box:9092,B://box:9093"}, "meets B://box:9093: with --cores 2 each listener"),
+        ({**ZOOKEEPER, "listeners": "PLAINTEXT://box:65534"}, "leaves no room"),
+        (
+            {**ZOOKEEPER, "listeners": "A://box:9092,B://box:9093"},
+            r"meets B://box:9093: with --cores 2 each listener of the brokers takes 3 ports",
+        ),
         (
             {**ZOOKEEPER, "listeners": "A://box:9092", "metrics.listeners": "http://box:9093"},
-            "meets http://box:9093",
+            "http://box:9093 meets A://box:9093",
         ),
         ({**QUORUM, "listeners": "PLAINTEXT://box:9092,CONTROLLER://box:9093"}, "meets CONTROLLER://box:9093"),
         ({"listeners": "PLAINTEXT://box:0"}, "needs ports that are given"),

@@ -5,18 +5,20 @@ import errno
 import io
 import logging
 import os
+import socket
 from pathlib import Path
 
 import pytest
+from tests.support.probe import free_port
 
 from ottla.cli.cores import plan, supervisor
 from ottla.cli.terminal.exits import FAILED
 
 
-def serve(directory: Path, cores: int = 2) -> int:
+def serve(directory: Path, cores: int = 2, port: int | None = None) -> int:
     return supervisor.serve_cores(
         None,
-        {"log.dirs": str(directory), "listeners": "PLAINTEXT://127.0.0.1:9092"},
+        {"log.dirs": str(directory), "listeners": f"PLAINTEXT://127.0.0.1:{port or free_port()}"},
         cores,
         log_level="info",
         log_format="text",
@@ -61,13 +63,20 @@ def test_a_broker_that_is_not_started_any_longer_is_named(tmp_path: Path, caplog
     assert f"{tmp_path}/core-2 has the data of a broker that is not started with --cores 2" in caplog.text
 
 
+def test_an_address_of_the_unit_that_is_taken_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        assert serve(tmp_path, port=port) == FAILED
+    assert f"listener PLAINTEXT cannot bind 127.0.0.1:{port}" in caplog.text
+
+
 def test_a_log_on_a_full_disk_does_not_end_the_unit() -> None:
     class Full(io.StringIO):
         def write(self, text: str) -> int:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     async def copied() -> None:
-        process = supervisor._Process("broker 1", {}, "info", "text", (), Full())
+        process = supervisor._Process("broker 1", {}, {}, "info", "text", (), Full())
         lines = asyncio.StreamReader()
         lines.feed_data(b"a line\nanother\n")
         lines.feed_eof()
