@@ -17,6 +17,7 @@ from typing import Final
 from tests.chaos.broken import CASES, SHARE_CASES, Breakage, BrokenOttla
 from tests.chaos.cluster_broken import CLUSTER_CASES, ClusterBreakage
 from tests.chaos.cluster_network import NetworkUnavailable
+from tests.chaos.cluster_nodes import Makeup
 from tests.chaos.cluster_plan import OF_WORKERS, ClusterFault
 from tests.chaos.cluster_run import cluster_run, cluster_target, possible
 from tests.chaos.plan import Fault
@@ -50,6 +51,18 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="of several brokers: without network namespaces, and so without partitions and full disks; needs no root",
     )
+    metadata = parser.add_mutually_exclusive_group()
+    metadata.add_argument(
+        "--zookeeper",
+        dest="makeup",
+        action="store_const",
+        const=Makeup.ZOOKEEPER,
+        default=Makeup.QUORUM,
+        help="several brokers on ZooKeeper (default: each is a controller as well)",
+    )
+    metadata.add_argument(
+        "--mixed", type=int, choices=(1, 2), help="so many of the three nodes are genuine Kafka, in both roles"
+    )
     parser.add_argument("--round", type=float, help="seconds of one run (default: 30, with several brokers 60)")
     parser.add_argument("--seed", type=int, help="of the first run (default: from the clock)")
     parser.add_argument(
@@ -59,8 +72,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--target",
         choices=_TARGETS,
-        default="ottla",
-        help="ottla-lost-cache: SIGKILL loses what was not synced, like a power failure; genuine: Apache Kafka",
+        help="ottla-lost-cache: SIGKILL loses what was not synced, like a power failure; genuine: Apache Kafka "
+        "(default: ottla; several nodes of Ottla with their own controllers: ottla and ottla-lost-cache in turn)",
     )
     parser.add_argument("--faults", nargs="+", metavar="FAULT", help=f"what may break: {_told(_FAULTS)} (default: all)")
     parser.add_argument("--group-protocol", choices=("both", "classic", "consumer"), default="both")
@@ -89,12 +102,20 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
         arguments.seconds = arguments.minutes * 60
     if arguments.round is None:
         arguments.round = 30.0 if count == 1 else 60.0
-    if count > 1 and arguments.target != "ottla":
-        parser.error("--target is for one broker")
+    if count > 1 and arguments.target == "genuine":
+        parser.error("--target genuine is for one broker")
+    if arguments.mixed is not None:
+        arguments.makeup = Makeup.ONE_GENUINE if arguments.mixed == 1 else Makeup.TWO_GENUINE
+    if count == 1 and arguments.makeup is not Makeup.QUORUM:
+        parser.error("--zookeeper and --mixed are for several brokers")
+    if arguments.makeup.genuine and (arguments.broken is not None or arguments.target is not None):
+        parser.error("--broken and --target are for nodes that are all Ottla")
     if count == 1 and arguments.loopback:
         parser.error("--loopback is for several brokers; one is always there")
     if arguments.workload == SHARE and not _has_share_groups(arguments):
-        parser.error("share groups are tried with --target ottla alone, and their members are Java clients")
+        parser.error(
+            "share groups are tried with --target ottla alone, without --mixed, and their members are Java clients"
+        )
     arguments.names_faults = arguments.faults is not None
     faults = arguments.faults or [fault.value for fault in _FAULTS[count]]
     arguments.faults = tuple(_named(parser, name, _FAULTS[count]) for name in faults)
@@ -104,7 +125,8 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def _has_share_groups(arguments: argparse.Namespace) -> bool:
-    return arguments.target == "ottla" and "java" in arguments.clients
+    is_ottla = arguments.target in (None, "ottla") or arguments.brokers > 1
+    return is_ottla and not arguments.makeup.genuine and "java" in arguments.clients
 
 
 def turn(arguments: argparse.Namespace, seed: int) -> tuple[str, str]:
@@ -119,6 +141,17 @@ def turn(arguments: argparse.Namespace, seed: int) -> tuple[str, str]:
             names.append(SHARE)
     protocols = ["classic", "consumer"] if arguments.group_protocol == "both" else [arguments.group_protocol]
     return names[seed % len(names)], protocols[seed // len(names) % len(protocols)]
+
+
+def breakage_of(arguments: argparse.Namespace, seed: int) -> ClusterBreakage:
+    """What the nodes of a cluster are in the run with this seed: broken as was asked for, or sound ones that by turns
+    keep and lose their page caches."""
+    if arguments.broken is not None:
+        return ClusterBreakage(arguments.broken)
+    if arguments.target == "ottla-lost-cache":
+        return ClusterBreakage.LOST_CACHE
+    takes_turns = arguments.target is None and arguments.makeup is Makeup.QUORUM
+    return (ClusterBreakage.NONE, ClusterBreakage.LOST_CACHE)[takes_turns and seed // 2 % 2]
 
 
 def _once(arguments: argparse.Namespace, seed: int, seconds: float) -> Verdict | ShareVerdict:
@@ -143,7 +176,15 @@ def _share_once(arguments: argparse.Namespace, seed: int, seconds: float) -> Sha
     target: Target
     with ExitStack() as stack:
         if arguments.brokers > 1:
-            target = stack.enter_context(cluster_target(directory, SHARE_PROPERTIES, loopback=arguments.loopback))
+            target = stack.enter_context(
+                cluster_target(
+                    directory,
+                    SHARE_PROPERTIES,
+                    makeup=arguments.makeup,
+                    breakage=breakage_of(arguments, seed),
+                    loopback=arguments.loopback,
+                )
+            )
         else:
             properties = {**BROKER_PROPERTIES, **SHARE_PROPERTIES}
             broker = (
@@ -154,7 +195,8 @@ def _share_once(arguments: argparse.Namespace, seed: int, seconds: float) -> Sha
             stack.callback(broker.kill)
             target = OneBroker(broker)
         faults = arguments.faults if breakage is None else SHARE_CASES[breakage].faults
-        faults = possible(faults, loopback=arguments.loopback)
+        if arguments.brokers > 1:
+            faults = possible(faults, loopback=arguments.loopback, makeup=arguments.makeup)
         verdict = ShareRun(target, seed=seed, seconds=seconds, directory=directory, faults=faults)()
     (directory / "verdict.txt").write_text("\n".join([*verdict.lines(), ""]))
     print("\n".join(verdict.lines()), flush=True)
@@ -166,9 +208,10 @@ def _over_one(
 ) -> tuple[Path, Verdict]:
     faults = arguments.faults
     if arguments.broken is None:
-        directory = arguments.directory / f"{arguments.target}-{workload.name}-{seed}"
+        target = arguments.target or "ottla"
+        directory = arguments.directory / f"{target}-{workload.name}-{seed}"
         shutil.rmtree(directory, ignore_errors=True)
-        broker = _TARGETS[arguments.target](directory / "broker")
+        broker = _TARGETS[target](directory / "broker")
     else:
         breakage = arguments.broken
         workload, faults = WORKLOADS[CASES[breakage].workload].of("python"), CASES[breakage].faults
@@ -193,11 +236,13 @@ def _over_one(
 def _over_cluster(
     arguments: argparse.Namespace, workload: Workload, protocol: str, seed: int, seconds: float
 ) -> tuple[Path, Verdict]:
-    faults, breakage, properties = arguments.faults, arguments.broken or ClusterBreakage.NONE, None
-    if breakage is not ClusterBreakage.NONE:
+    faults, breakage, properties = arguments.faults, breakage_of(arguments, seed), None
+    makeup = arguments.makeup
+    if arguments.broken is not None:
         case = CLUSTER_CASES[breakage]
         workload, properties = WORKLOADS[case.workload].of("python"), case.properties
         faults = faults if arguments.names_faults else case.faults
+        makeup = Makeup.ZOOKEEPER if case.on_zookeeper else makeup
     directory = arguments.directory / f"{arguments.brokers}-{breakage.value}-{workload.name}-{seed}"
     return directory, cluster_run(
         directory,
@@ -206,6 +251,7 @@ def _over_cluster(
         seconds=seconds,
         faults=faults,
         group_protocol=protocol,
+        makeup=makeup,
         breakage=breakage,
         loopback=arguments.loopback,
         properties=properties,

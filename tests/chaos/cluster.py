@@ -1,8 +1,6 @@
-"""Three brokers and a genuine ZooKeeper, each on a host of its own, as a run's target: struck and healed."""
+"""Three nodes, and ZooKeeper where it is used, each on a host of its own, as a run's target: struck and healed."""
 
-import os
 import shutil
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -18,121 +16,69 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ClusterMetadata
 
 from tests.chaos.checker import Anomaly, Kind
-from tests.chaos.cluster_broken import ClusterBreakage
-from tests.chaos.cluster_broker import MovableClock
-from tests.chaos.cluster_disk import SmallDisk, remove_leftover_disks
+from tests.chaos.cluster_broken import LOSE_CACHE, ClusterBreakage
+from tests.chaos.cluster_disk import remove_leftover_disks
 from tests.chaos.cluster_network import Network
-from tests.chaos.cluster_plan import ClusterFault, ClusterStrike, Victim, cluster_strikes
-from tests.chaos.cluster_replicas import differences
+from tests.chaos.cluster_nodes import CLIENTS, CONTROLLER_PORT, REPLICAS, ZOOKEEPER, Makeup, Node, nodes_of
+from tests.chaos.cluster_plan import OF_CONTROLLERS, ClusterFault, ClusterStrike, Victim, cluster_strikes
+from tests.chaos.cluster_quorum import Quorum
+from tests.chaos.cluster_replicas import differences, metadata_differences
 from tests.chaos.plan import Strike
-from tests.chaos.run import BROKER_PROPERTIES
 from tests.chaos.target import traceback_in
-from tests.support.broker_process import BrokerFailedError
-from tests.support.ottla_process import OttlaProcess
+from tests.support.broker_process import BrokerFailedError, BrokerProcess
 from tests.support.zookeeper import ZooKeeperServer
 
-CLIENTS: Final = "clients"
-ZOOKEEPER: Final = "zookeeper"
-DISK_BYTES: Final = 192 << 20
 IN_SYNC_S: Final = 60.0
 """Within which all replicas have to be in sync again, after the last fault."""
 IN_SYNC_BEFORE_S: Final = 10.0
 """How long faults that hurt several brokers wait for that: else there would be no successor to hurt."""
 BETWEEN_STARTS_S: Final = 1.5
 ELECTION_S: Final = 15.0
-_NEED_PEACE: Final = (ClusterFault.KILL_TWO, ClusterFault.KILL_ALL, ClusterFault.ROLLING_RESTART)
+_NEED_PEACE: Final = (
+    ClusterFault.KILL_TWO,
+    ClusterFault.KILL_ALL,
+    ClusterFault.ROLLING_RESTART,
+    ClusterFault.CHANGE_VOTERS,
+)
 """Faults that begin when nothing else lasts, and do not run on: two brokers, or all, have to be fit for them."""
-_REPOSITORY: Final = Path(__file__).resolve().parents[2]
-
-PROPERTIES: Final[Mapping[str, str]] = {
-    **BROKER_PROPERTIES,
-    "zookeeper.session.timeout.ms": "3000",
-    "zookeeper.connection.timeout.ms": "30000",
-    "min.insync.replicas": "2",
-    "offsets.topic.num.partitions": "3",
-    "offsets.topic.replication.factor": "3",
-    "transaction.state.log.num.partitions": "3",
-    "transaction.state.log.replication.factor": "3",
-    "transaction.state.log.min.isr": "2",
-    "replica.lag.time.max.ms": "3000",
-    "leader.imbalance.check.interval.seconds": "10",
-}
-"""Three replicas, two of which have to be in sync; quick to notice what breaks."""
-
-
-class ClusterBroker(OttlaProcess):
-    """One of them; see `BrokerProcess`. `disk` is None where it has none of its own."""
-
-    def __init__(
-        self,
-        number: int,
-        directory: Path,
-        connect: str,
-        *,
-        network: Network | None,
-        breakage: ClusterBreakage,
-        properties: Mapping[str, str],
-    ) -> None:
-        host = f"broker-{number}"
-        super().__init__(
-            directory / host,
-            properties={**PROPERTIES, **properties, "node.id": str(number), "zookeeper.connect": connect},
-            environment={"PYTHONPATH": f"{_REPOSITORY / 'src'}{os.pathsep}{_REPOSITORY}"},
-            port=None if network is None else 9092,
-            host="127.0.0.1" if network is None else network.address(host),
-            prefix=() if network is None else network.prefix(host),
-        )
-        self.name = self.at = host
-        self.clock = MovableClock(self.directory / "clock")
-        self.disk = None if network is None else SmallDisk(self.directory / "disk", DISK_BYTES)
-        self._breakage = breakage
-
-    @property
-    def log_dir(self) -> Path:
-        return self.directory / "disk" / "data"
-
-    def command(self) -> list[str]:
-        """`cluster_broker.py` in the place of the `ottla` command."""
-        command = super().command()
-        serve = command[command.index("serve") :]
-        return [sys.executable, "-m", "tests.chaos.cluster_broker", str(self.clock.path), self._breakage.value, *serve]
+_ONE_WAY: Final = (
+    ClusterFault.MUTE,
+    ClusterFault.DEAF,
+    ClusterFault.MUTE_CONTROLLER,
+    ClusterFault.DEAF_CONTROLLER,
+)
 
 
 class Cluster:
     """See `Target`. Inside `with`, nothing runs until `start`; what has been started is gone afterwards."""
 
-    replicas = 3
+    replicas = REPLICAS
 
     def __init__(
         self,
         directory: Path,
+        makeup: Makeup,
         *,
         network: Network | None,
         breakage: ClusterBreakage = ClusterBreakage.NONE,
         properties: Mapping[str, str],
     ) -> None:
-        """`network` is one of `hosts`, or None for the loopback interface. Whoever uses this has to be on CLIENTS.
-        `properties` of the brokers are over `PROPERTIES`."""
-        self.name = f"{self.replicas} brokers" + ("" if breakage is ClusterBreakage.NONE else f" with {breakage.value}")
-        self._loses_nothing = breakage is not ClusterBreakage.LOST_CACHE  # when its brokers are killed at the end
+        """`network` is one of `hosts`, or None for the loopback interface. This thread has to be on CLIENTS.
+        `properties` of the brokers are over those of `cluster_nodes`."""
+        broken = "" if breakage is ClusterBreakage.NONE else f", with {breakage.value}"
+        self.name = f"{self.replicas} brokers, {makeup.value}{broken}"
+        self._loses_nothing = breakage not in LOSE_CACHE  # when its brokers are killed at the end
         self._network = network
-        self._zookeeper = ZooKeeperServer(
-            directory / ZOOKEEPER,
-            port=None if network is None else 2181,
-            host="127.0.0.1" if network is None else network.address(ZOOKEEPER),
-            prefix=() if network is None else network.prefix(ZOOKEEPER),
+        self._zookeeper = _zookeeper(directory, network) if makeup is Makeup.ZOOKEEPER else None
+        places, self._brokers = nodes_of(
+            makeup,
+            directory,
+            None if self._zookeeper is None else self._zookeeper.connect,
+            network=network,
+            breakage=breakage,
+            properties=properties,
         )
-        self._brokers = {
-            number: ClusterBroker(
-                number,
-                directory,
-                self._zookeeper.connect,
-                network=network,
-                breakage=breakage,
-                properties=properties,
-            )
-            for number in range(1, self.replicas + 1)
-        }
+        self._quorum = None if makeup is Makeup.ZOOKEEPER else Quorum(places)
         self._stack = ExitStack()
         self._admin: AdminClient | None = None
         self._known: ClusterMetadata | None = None
@@ -154,21 +100,22 @@ class Cluster:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for process in (*self._brokers.values(), self._zookeeper):
+        for process in self._processes():
             process.kill()
         self._stack.close()
 
     @staticmethod
     def hosts() -> tuple[str, ...]:
         """What a network for it has to have."""
-        return CLIENTS, ZOOKEEPER, *(f"broker-{number}" for number in range(1, Cluster.replicas + 1))
+        return CLIENTS, ZOOKEEPER, *(f"broker-{number}" for number in range(1, REPLICAS + 1))
 
     @property
     def bootstrap(self) -> str:
         return ",".join(broker.bootstrap for broker in self._brokers.values())
 
     def start(self) -> float:
-        self._zookeeper.start()
+        if self._zookeeper is not None:
+            self._zookeeper.start()
         for broker in self._brokers.values():
             broker.start(wait=False)
         for broker in self._brokers.values():
@@ -177,6 +124,9 @@ class Cluster:
 
     def strikes(self, places: int, faults: Sequence[Enum], random: Random) -> Iterator[Strike]:
         return cluster_strikes(places, faults, random)
+
+    def _processes(self) -> list[BrokerProcess]:
+        return [*self._brokers.values(), *([] if self._zookeeper is None else [self._zookeeper])]
 
     # -- faults ------------------------------------------------------------------------------------------------------
 
@@ -213,10 +163,13 @@ class Cluster:
 
     def anomalies(self) -> list[Anomaly]:
         same_end = self._loses_nothing and self._in_sync_within(IN_SYNC_BEFORE_S)
+        committed = None if self._quorum is None else self._quorum.high_watermark(sorted(self._brokers))
         for broker in self._brokers.values():
             broker.kill()
         log_dirs = {number: broker.log_dir for number, broker in self._brokers.items()}
         found = differences(log_dirs, same_end=same_end)
+        if committed is not None:
+            found += metadata_differences(log_dirs, committed)
         return [Anomaly(Kind.REPLICAS_DIFFER, text) for text in found]
 
     def _end_all(self) -> None:
@@ -230,10 +183,7 @@ class Cluster:
         """Strike a broker that no other strike affects. Returns the brokers affected, and a function that undoes it."""
         fault = strike.fault
         if fault is ClusterFault.KILL_ZOOKEEPER:
-            if self._zookeeper.is_alive():
-                self._zookeeper.kill()
-                return set(), self._zookeeper.start
-            return set(), lambda: None
+            return set(), self._kill_zookeeper()
         if fault is ClusterFault.ROLLING_RESTART:
             self._roll()
             return set(), lambda: None
@@ -254,12 +204,17 @@ class Cluster:
         if fault is ClusterFault.FILL_DISK:
             return {number}, self._fill(broker)
         if fault is ClusterFault.JUMP_CLOCK:
-            broker.clock.move(strike.jump_ms)
-            return {number}, lambda: broker.clock.move(0)
+            clock = broker.clock
+            assert clock is not None, "a fault for brokers whose clock can be moved"
+            clock.move(strike.jump_ms)
+            return {number}, lambda: clock.move(0)
+        if fault is ClusterFault.CHANGE_VOTERS:
+            return {number}, self._without_vote(number)
         assert isinstance(fault, ClusterFault)
-        return {number}, self._cut(self._severed(fault, number))
+        port = CONTROLLER_PORT if fault in OF_CONTROLLERS else None
+        return {number}, self._cut(self._severed(fault, number), port)
 
-    def _is_struck(self, broker: ClusterBroker) -> bool:
+    def _is_struck(self, broker: Node) -> bool:
         return any(self._brokers[number] is broker for victims, _ in self._running_on for number in victims)
 
     def _victim(self, strike: ClusterStrike) -> int:
@@ -267,13 +222,44 @@ class Cluster:
         meant = 1 + strike.choice % len(self._brokers)
         known = self._metadata()
         if known is not None and strike.victim is Victim.CONTROLLER:
-            meant = known.controller_id
+            meant = self._controller(known)
         elif known is not None and strike.victim is Victim.LEADER:
             led = list(_leaders(known).values())
             meant = led[strike.choice % len(led)] if led else meant
-        candidates = sorted(self._brokers, key=lambda number: (number - meant) % len(self._brokers))
+        fit = [number for number, broker in self._brokers.items() if _can_be(strike.fault, broker)]
+        candidates = sorted(fit, key=lambda number: (number - meant) % len(self._brokers))
         unhurt = [number for number in candidates if not self._is_struck(self._brokers[number])]
         return (unhurt or candidates)[0]
+
+    def _controller(self, known: ClusterMetadata) -> int:
+        """The active controller; brokers of a quorum name any broker to their clients."""
+        if self._quorum is None:
+            return int(known.controller_id)
+        return self._quorum.leader(self._unhurt()) or int(known.controller_id)
+
+    def _unhurt(self) -> list[int]:
+        """The brokers, those first to which nothing is being done."""
+        return sorted(self._brokers, key=lambda number: (self._is_struck(self._brokers[number]), number))
+
+    def _kill_zookeeper(self) -> Callable[[], None]:
+        assert self._zookeeper is not None, "a fault for clusters on ZooKeeper"
+        if not self._zookeeper.is_alive():
+            return lambda: None
+        self._zookeeper.kill()
+        return self._zookeeper.start
+
+    def _without_vote(self, number: int) -> Callable[[], None]:
+        """Remove a node from the voters; it goes on as an observer, and as a broker."""
+        quorum = self._quorum
+        assert quorum is not None, "a fault for clusters with controllers of their own"
+        if problem := quorum.remove(number, self._unhurt()):
+            self._complaints.append(f"voter {number} could not be removed: {problem}")
+
+        def add() -> None:
+            if refusal := quorum.add(number, self._unhurt()):
+                self._complaints.append(f"voter {number} could not be added again: {refusal}")
+
+        return add
 
     def _kill_two(self, first: int) -> tuple[set[int], Callable[[], None]]:
         """Kill a broker, and then the new leader of a partition that it led."""
@@ -309,7 +295,7 @@ class Cluster:
 
         return start
 
-    def _fill(self, broker: ClusterBroker) -> Callable[[], None]:
+    def _fill(self, broker: Node) -> Callable[[], None]:
         disk = broker.disk
         assert disk is not None, "a fault for brokers with disks of their own"
         disk.fill()
@@ -331,30 +317,34 @@ class Cluster:
         """The directions that are cut, as (sender, receiver)."""
         own = self._brokers[number].at
         others = [broker.at for broker in self._brokers.values() if broker.at != own]
-        if fault in (ClusterFault.MUTE, ClusterFault.DEAF):
-            yield from ((own, other) if fault is ClusterFault.MUTE else (other, own) for other in others)
+        if fault in _ONE_WAY:
+            sends = fault in (ClusterFault.MUTE, ClusterFault.MUTE_CONTROLLER)
+            yield from ((own, other) if sends else (other, own) for other in others)
             return
+        keeper = [] if self._zookeeper is None else [ZOOKEEPER]
         far = {
             ClusterFault.CUT_FROM_BROKERS: others,
             ClusterFault.CUT_FROM_ZOOKEEPER: [ZOOKEEPER],
             ClusterFault.CUT_FROM_CLIENTS: [CLIENTS],
-            ClusterFault.CUT_FROM_CLUSTER: [*others, ZOOKEEPER],
-            ClusterFault.CUT_FROM_ALL: [*others, ZOOKEEPER, CLIENTS],
+            ClusterFault.CUT_FROM_CLUSTER: [*others, *keeper],
+            ClusterFault.CUT_FROM_ALL: [*others, *keeper, CLIENTS],
+            ClusterFault.CUT_CONTROLLER: others,
         }[fault]
         for other in far:
             yield own, other
             yield other, own
 
-    def _cut(self, pairs: Iterable[tuple[str, str]]) -> Callable[[], None]:
+    def _cut(self, pairs: Iterable[tuple[str, str]], port: int | None = None) -> Callable[[], None]:
+        """Cut directions: all that goes there, or what goes to and comes from the `port` of controllers."""
         network = self._network
         assert network is not None, "a fault for brokers in a network"
         cut = list(pairs)
         for sender, receiver in cut:
-            network.cut(sender, receiver)
+            network.cut(sender, receiver, port)
 
         def mend() -> None:
             for sender, receiver in cut:
-                network.mend(sender, receiver)
+                network.mend(sender, receiver, port)
 
         return mend
 
@@ -391,6 +381,20 @@ class Cluster:
             for number, partition in topic.partitions.items()
             if len(partition.isrs) < len(self._brokers) or partition.leader < 0
         ]
+
+
+def _zookeeper(directory: Path, network: Network | None) -> ZooKeeperServer:
+    return ZooKeeperServer(
+        directory / ZOOKEEPER,
+        port=None if network is None else 2181,
+        host="127.0.0.1" if network is None else network.address(ZOOKEEPER),
+        prefix=() if network is None else network.prefix(ZOOKEEPER),
+    )
+
+
+def _can_be(fault: Enum, broker: Node) -> bool:
+    """Whether a fault can be done to this broker."""
+    return fault is not ClusterFault.JUMP_CLOCK or broker.clock is not None
 
 
 def _leaders(known: ClusterMetadata) -> dict[tuple[str, int], int]:

@@ -32,6 +32,15 @@ class ClusterBreakage(Enum):
     the leader reports the divergence one answer late, and the follower waits a moment before it copies again."""
     STALE_CONTROLLER = "stale-controller"
     """A controller that has lost its session goes on, commits or not, and nobody refuses what it decides."""
+    LONE_CONTROLLER = "lone-controller"
+    """The leader of the metadata quorum needs no other voter: what it has itself is committed, and it never resigns."""
+    UNSYNCED_METADATA = "unsynced-metadata"
+    """Votes and records of the metadata log are answered before they are synced; and SIGKILL takes with it what a node
+    has not synced."""
+
+
+LOSE_CACHE: Final = (ClusterBreakage.LOST_CACHE, ClusterBreakage.UNSYNCED_METADATA)
+"""Clusters whose page cache is lost with a process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +55,7 @@ class ClusterCase:
     """Anomalies, of which the checker finds at least one."""
     properties: Mapping[str, str] = field(default_factory=dict)
     """Settings of the brokers, over those they always have."""
+    on_zookeeper: bool = False
 
 
 _GONE: Final = frozenset({Kind.LOST_WRITE, Kind.VANISHED, Kind.TORN_TRANSACTION})
@@ -60,8 +70,12 @@ CLUSTER_CASES: Final[Mapping[ClusterBreakage, ClusterCase]] = {
     ),
     ClusterBreakage.TRUNCATE_TO_HIGH_WATERMARK: ClusterCase(1, 20.0, "mixed", (ClusterFault.KILL_TWO,), _DIFFERENT),
     ClusterBreakage.STALE_CONTROLLER: ClusterCase(
+        1, 30.0, "mixed", (ClusterFault.CUT_FROM_CLUSTER,), _DIFFERENT, {"min.insync.replicas": "1"}, on_zookeeper=True
+    ),
+    ClusterBreakage.LONE_CONTROLLER: ClusterCase(
         1, 30.0, "mixed", (ClusterFault.CUT_FROM_CLUSTER,), _DIFFERENT, {"min.insync.replicas": "1"}
     ),
+    ClusterBreakage.UNSYNCED_METADATA: ClusterCase(1, 20.0, "mixed", (ClusterFault.KILL_ALL,), _DIFFERENT),
 }
 """For each breakage a seed that shows it, without Java workers."""
 
@@ -153,6 +167,32 @@ def _stale_controller() -> None:
     ClusterMetadata.check_controller = lambda self, controller_epoch, broker_epoch: None  # type: ignore[method-assign]
 
 
+def _lone_controller() -> None:
+    from ottla.quorum.leader_state import LeaderState
+
+    changed: Any = LeaderState
+    changed.majority_end = lambda self: self.own_end
+    changed.needs_others = property(lambda self: False)
+
+
+def _unsynced_metadata() -> None:
+    from ottla.metadata.quorum import election_file
+    from ottla.metadata.quorum.raft_node import RaftNode
+
+    lose_cache()
+    sound = RaftNode._in_thread
+
+    async def in_thread(self: Any, work: Any, *arguments: Any) -> Any:
+        if getattr(work, "__name__", "") != "sync":
+            return await sound(self, work, *arguments)
+        return None
+
+    changed: Any = RaftNode
+    changed._in_thread = in_thread
+
+    election_file.write = lambda *anything, **more: None  # lost with the cache: as if it had never been written
+
+
 _BREAK: Final[Mapping[ClusterBreakage, Callable[[], None]]] = {
     ClusterBreakage.NONE: lambda: None,
     ClusterBreakage.LOST_CACHE: lose_cache,
@@ -160,6 +200,8 @@ _BREAK: Final[Mapping[ClusterBreakage, Callable[[], None]]] = {
     ClusterBreakage.NO_EPOCH_FENCING: _no_epoch_fencing,
     ClusterBreakage.TRUNCATE_TO_HIGH_WATERMARK: _truncate_to_high_watermark,
     ClusterBreakage.STALE_CONTROLLER: _stale_controller,
+    ClusterBreakage.LONE_CONTROLLER: _lone_controller,
+    ClusterBreakage.UNSYNCED_METADATA: _unsynced_metadata,
 }
 
 

@@ -41,7 +41,8 @@ class Network:
         """`hosts` are short names; nothing is made yet."""
         self._numbers = {host: number for number, host in enumerate(hosts, 1)}
         self._name = f"ottla-chaos-{os.getpid()}"
-        self._cuts: dict[tuple[str, str], int] = {}
+        self._cuts: dict[tuple[str, str, int | None], int] = {}
+        self._rule_numbers: dict[tuple[str, ...], int] = {}
 
     def __enter__(self) -> Self:
         check_available()
@@ -76,24 +77,30 @@ class Network:
             finally:
                 _enter(before.fileno())
 
-    def cut(self, sender: str, receiver: str) -> None:
-        """Lose what `sender` sends to `receiver`, until `mend` was called as often."""
-        cuts = self._cuts.get((sender, receiver), 0)
+    def cut(self, sender: str, receiver: str, port: int | None = None) -> None:
+        """Lose what `sender` sends to `receiver`, until `mend` was called as often.
+
+        With `port` only what one of them has on that port: of connections to it, in the direction that is cut.
+        """
+        cuts = self._cuts.get((sender, receiver, port), 0)
         if not cuts:
-            self._rule("add", sender, receiver)
-        self._cuts[sender, receiver] = cuts + 1
+            self._rules("add", sender, receiver, port)
+        self._cuts[sender, receiver, port] = cuts + 1
 
-    def mend(self, sender: str, receiver: str) -> None:
+    def mend(self, sender: str, receiver: str, port: int | None = None) -> None:
         """The opposite of one `cut`."""
-        cuts = self._cuts.pop((sender, receiver))
+        cuts = self._cuts.pop((sender, receiver, port))
         if cuts > 1:
-            self._cuts[sender, receiver] = cuts - 1
+            self._cuts[sender, receiver, port] = cuts - 1
         else:
-            self._rule("del", sender, receiver)
+            self._rules("del", sender, receiver, port)
 
-    def _rule(self, verb: str, sender: str, receiver: str) -> None:
+    def _rules(self, verb: str, sender: str, receiver: str, port: int | None) -> None:
         ends = ("from", self.address(sender), "to", self.address(receiver))
-        _ip("-n", self._namespace(_ROUTER), "rule", verb, *ends, "blackhole")
+        for what in [()] if port is None else [("ipproto", "tcp", end, str(port)) for end in ("sport", "dport")]:
+            # By a number of its own: `del` takes the first rule that has all that is named, whatever else it has.
+            number = self._rule_numbers.setdefault((sender, receiver, *what), 1 + len(self._rule_numbers))
+            _ip("-n", self._namespace(_ROUTER), "rule", verb, "pref", str(number), *ends, *what, "blackhole")
 
     def _namespace(self, host: str) -> str:
         return f"{self._name}-{host}"

@@ -38,6 +38,20 @@ class ClusterFault(Enum):
     """Its time of day goes forward or back, and back again."""
     ROLLING_RESTART = "rolling restart"
     """All of them, one after the other, by controlled shutdown."""
+    CUT_CONTROLLER = "cut controller"
+    """What goes to controllers or comes from them is lost between it and the others, while replicas follow on."""
+    MUTE_CONTROLLER = "mute controller"
+    """The same for what it sends."""
+    DEAF_CONTROLLER = "deaf controller"
+    """The same for what it is sent."""
+    CHANGE_VOTERS = "change voters"
+    """It is removed from the voters, and added again."""
+
+
+OF_ZOOKEEPER: Final = (ClusterFault.CUT_FROM_ZOOKEEPER, ClusterFault.KILL_ZOOKEEPER)
+"""For clusters whose metadata is there."""
+OF_CONTROLLERS: Final = (ClusterFault.CUT_CONTROLLER, ClusterFault.MUTE_CONTROLLER, ClusterFault.DEAF_CONTROLLER)
+"""For clusters with controllers of their own, as is CHANGE_VOTERS."""
 
 
 ON_LOOPBACK: Final = (
@@ -48,6 +62,7 @@ ON_LOOPBACK: Final = (
     ClusterFault.KILL_ZOOKEEPER,
     ClusterFault.JUMP_CLOCK,
     ClusterFault.ROLLING_RESTART,
+    ClusterFault.CHANGE_VOTERS,
 )
 """What needs neither a network nor a disk of a broker's own."""
 OF_WORKERS: Final = (Fault.KILL_WORKER, Fault.FREEZE_WORKER)
@@ -91,6 +106,10 @@ WEIGHTS: Final[Mapping[Enum, int]] = {
     ClusterFault.FILL_DISK: 2,
     ClusterFault.JUMP_CLOCK: 2,
     ClusterFault.ROLLING_RESTART: 1,
+    ClusterFault.CUT_CONTROLLER: 2,
+    ClusterFault.MUTE_CONTROLLER: 2,
+    ClusterFault.DEAF_CONTROLLER: 2,
+    ClusterFault.CHANGE_VOTERS: 2,
     Fault.KILL_WORKER: 3,
     Fault.FREEZE_WORKER: 2,
 }

@@ -8,6 +8,7 @@ from typing import Final
 _HEAD: Final = struct.Struct(">qii")
 """Base offset, length of what follows it, leader epoch: how every batch begins."""
 _BEFORE_LENGTH: Final = 12
+METADATA_LOG: Final = "__cluster_metadata-0"
 
 
 def batches(partition: Path) -> Iterator[tuple[int, bytes]]:
@@ -44,6 +45,26 @@ def differences(replicas: Mapping[int, Path], *, same_end: bool) -> list[str]:
                 found.append(f"{name} is not the same on brokers {first} and {broker}: {problem}")
                 break
     return found
+
+
+def metadata_differences(replicas: Mapping[int, Path], committed: int) -> list[str]:
+    """What is not the same below the offset `committed` in the metadata logs that are there, as far as each goes back.
+
+    What is not committed may differ until the next leader has it replaced; old records go with the snapshots.
+    """
+    logs = {
+        node: {offset: batch for offset, batch in batches(path / METADATA_LOG) if offset < committed}
+        for node, path in replicas.items()
+    }
+    begin = max(min(log, default=committed) for log in logs.values())
+    (first, reference), *others = (
+        (node, {offset: batch for offset, batch in log.items() if offset >= begin}) for node, log in logs.items()
+    )
+    return [
+        f"the metadata log is not the same on nodes {first} and {node}: {problem}"
+        for node, log in others
+        if (problem := _difference(reference, log, same_end=True))
+    ]
 
 
 def _difference(one: Mapping[int, bytes], other: Mapping[int, bytes], *, same_end: bool) -> str | None:

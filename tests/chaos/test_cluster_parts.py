@@ -21,7 +21,7 @@ from tests.chaos.cluster_broker import MovableClock
 from tests.chaos.cluster_disk import SmallDisk, remove_leftover_disks
 from tests.chaos.cluster_network import NAMESPACES, Network, remove_leftovers
 from tests.chaos.cluster_plan import OF_WORKERS, ClusterFault, Victim, cluster_strikes
-from tests.chaos.cluster_replicas import differences
+from tests.chaos.cluster_replicas import METADATA_LOG, differences, metadata_differences
 from tests.support.eventually import eventually
 
 KILLED = """
@@ -90,6 +90,23 @@ def test_hosts_reach_each_other_until_one_direction_is_cut(network: Network, lis
         assert not reaches(network, listening), "it was cut twice"
         network.mend(*direction)
         assert reaches(network, listening)
+
+
+@needs_root
+def test_one_port_is_cut_beside_everything_and_mended_by_itself(network: Network, listening: socket.socket) -> None:
+    network.cut("one", "two", 7001)
+    assert reaches(network, listening), "another port"
+    network.cut("one", "two", 7000)
+    network.cut("one", "two")
+    network.mend("one", "two")
+    assert not reaches(network, listening)
+    network.mend("one", "two", 7001)
+    assert not reaches(network, listening)
+    network.mend("one", "two", 7000)
+    network.cut("two", "one", 7000)
+    assert not reaches(network, listening), "its answers come from that port"
+    network.mend("two", "one", 7000)
+    assert reaches(network, listening)
 
 
 @needs_root
@@ -245,6 +262,16 @@ def test_replicas_that_are_not_the_same_are_told_apart(tmp_path: Path, other: by
     (found,) = differences({number: tmp_path / str(number) for number in (1, 2)}, same_end=False)
     assert found.startswith("a-0 is not the same on brokers 1 and 2")
     assert problem in found
+
+
+def test_metadata_logs_are_compared_where_they_are_committed_and_not_deleted(tmp_path: Path) -> None:
+    one, two, three = batch(0, 0, b"one"), batch(1, 0, b"two"), batch(2, 1, b"three")
+    write(tmp_path / "1", METADATA_LOG, one + two, three + batch(3, 1, b"four"))
+    write(tmp_path / "2", METADATA_LOG, two + three + batch(3, 2, b"4"))
+    nodes = {number: tmp_path / str(number) for number in (1, 2)}
+    assert metadata_differences(nodes, 3) == []
+    (found,) = metadata_differences(nodes, 4)
+    assert found.startswith("the metadata log is not the same on nodes 1 and 2: at offset 3 ")
 
 
 # -- the plan ----------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.cluster_broken import CLUSTER_CASES, ClusterBreakage
+from tests.chaos.cluster_nodes import Makeup
 from tests.chaos.cluster_plan import ClusterFault
 from tests.chaos.cluster_run import ALL_FAULTS, cluster_run
 from tests.chaos.history import Outcome
@@ -21,6 +22,7 @@ SHORT = (
     ClusterFault.PAUSE,
     ClusterFault.CUT_FROM_CLUSTER,
     ClusterFault.CUT_FROM_ZOOKEEPER,
+    ClusterFault.CUT_CONTROLLER,
     ClusterFault.DEAF,
     Fault.KILL_WORKER,
 )
@@ -91,6 +93,7 @@ def test_a_broken_cluster_is_found_out(tmp_path: Path, breakage: ClusterBreakage
         seed=case.seed,
         seconds=case.seconds,
         faults=case.faults,
+        makeup=Makeup.ZOOKEEPER if case.on_zookeeper else Makeup.QUORUM,
         breakage=breakage,
         least_strikes=3,
         properties=case.properties,

@@ -2,8 +2,10 @@
 
 import pytest
 
-from tests.chaos.__main__ import parse, turn
-from tests.chaos.cluster_plan import OF_WORKERS, ClusterFault
+from tests.chaos.__main__ import breakage_of, parse, turn
+from tests.chaos.cluster_broken import ClusterBreakage
+from tests.chaos.cluster_nodes import Makeup
+from tests.chaos.cluster_plan import OF_CONTROLLERS, OF_WORKERS, OF_ZOOKEEPER, ClusterFault
 from tests.chaos.cluster_run import possible
 
 
@@ -18,7 +20,15 @@ def test_all_workloads_take_turns_with_both_protocols() -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [("--target", "genuine"), ("--clients", "python"), ("--broken", "no-sync")], ids=lambda words: words[1]
+    "words",
+    [
+        ("--target", "genuine"),
+        ("--clients", "python"),
+        ("--broken", "no-sync"),
+        ("--brokers", "3", "--mixed", "1"),
+        ("--brokers", "3", "--broken", "lone-controller"),
+    ],
+    ids=lambda words: words[-1],
 )
 def test_share_groups_are_left_out_where_there_are_none(words: tuple[str, ...]) -> None:
     assert {name for name, _ in turns(*words)} == {"mixed", "relay"}
@@ -42,3 +52,37 @@ def test_what_needs_a_network_is_left_out_on_loopback() -> None:
     left = possible(faults, loopback=True)
     assert ClusterFault.SPLIT not in left
     assert set(left) >= {ClusterFault.KILL, *OF_WORKERS}
+
+
+def test_each_kind_of_cluster_has_its_own_faults() -> None:
+    faults = parse(["--brokers", "3"]).faults
+    in_a_quorum, on_zookeeper = (
+        set(possible(faults, loopback=False, makeup=makeup)) for makeup in (Makeup.QUORUM, Makeup.ZOOKEEPER)
+    )
+    assert in_a_quorum - on_zookeeper == {*OF_CONTROLLERS, ClusterFault.CHANGE_VOTERS}
+    assert on_zookeeper - in_a_quorum == set(OF_ZOOKEEPER)
+
+
+@pytest.mark.parametrize(
+    ("words", "makeup", "lost"),
+    [
+        ((), Makeup.QUORUM, {False, True}),
+        (("--target", "ottla"), Makeup.QUORUM, {False}),
+        (("--target", "ottla-lost-cache"), Makeup.QUORUM, {True}),
+        (("--zookeeper",), Makeup.ZOOKEEPER, {False}),
+        (("--mixed", "2"), Makeup.TWO_GENUINE, {False}),
+    ],
+    ids=lambda words: " ".join(words) if isinstance(words, tuple) else "",
+)
+def test_clusters_of_the_command(words: tuple[str, ...], makeup: Makeup, lost: set[bool]) -> None:
+    arguments = parse(["--brokers", "3", *words])
+    assert arguments.makeup is makeup
+    assert {breakage_of(arguments, seed) is ClusterBreakage.LOST_CACHE for seed in range(12)} == lost
+
+
+@pytest.mark.parametrize(
+    "words", [("--mixed", "1"), ("--brokers", "3", "--mixed", "1", "--broken", "none"), ("--zookeeper",)], ids=" ".join
+)
+def test_what_does_not_fit_together_is_refused(words: tuple[str, ...]) -> None:
+    with pytest.raises(SystemExit):
+        parse(words)

@@ -253,13 +253,23 @@ class GenuineKafka(BrokerProcess):
         version: str = KAFKA_VERSION,
         classes: Path | None = None,
         format_options: Sequence[str] = (),
+        host: str = "127.0.0.1",
+        prefix: Sequence[str] = (),
     ) -> None:
         """As `BrokerProcess`; `heap` is both -Xms and -Xmx, `version` is Kafka's, `classes` holds plug-ins,
         `format_options` are more of the tool that formats the log directory.
 
         `as_it_comes`: with the options of Kafka's own start script, for measurements, instead of those that start soon.
         """
-        super().__init__(directory, properties=properties, port=port, cpus=cpus, environment=environment)
+        super().__init__(
+            directory,
+            properties=properties,
+            port=port,
+            cpus=cpus,
+            environment=environment,
+            host=host,
+            prefix=prefix,
+        )
         self._heap = heap
         self._as_it_comes = as_it_comes
         self._version = version

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ottla.errors import ErrorCode
 from ottla.protocol.messages import describe_quorum
+from ottla.protocol.primitives import NULL_UUID
 from ottla.quorum.effects import Reply, Token
 from ottla.quorum.leader_state import LeaderState, Progress
 from ottla.quorum.replicas import ReplicaKey
@@ -64,6 +65,9 @@ def _description(state: QuorumState, leader: LeaderState, version: int) -> descr
     observers = [_replica(state, key, progress) for key, progress in leader.observers.items()]
     if not leader.voters.includes(state.own.key):
         observers.append(_own(state, leader))
+    if version < 2:  # which has no place for it, nor for nodes
+        for replica in (*voters, *observers):
+            replica.replica_directory_id = NULL_UUID
     partition = describe_quorum.ResponsePartitionData(
         partition_index=0,
         leader_id=state.own_id,

@@ -7,6 +7,7 @@ import pytest
 from tests.unit.quorum.host import Host, fetch_request, key, partition, records
 
 from ottla.errors import ErrorCode
+from ottla.protocol.framing import encode_response
 from ottla.protocol.messages import describe_quorum, end_quorum_epoch, fetch_snapshot
 from ottla.protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 from ottla.protocol.messages.end_quorum_epoch import EndQuorumEpochRequest
@@ -243,10 +244,18 @@ def test_followers_stand_for_election_in_the_order_that_the_resigning_leader_nam
     assert deadlines == [0, 500, 1000]
 
 
-def described(host: Host) -> Any:
+def described(host: Host, version: int = 2) -> Any:
     partitions = [describe_quorum.PartitionData(partition_index=0)]
     topics = [describe_quorum.TopicData(topic_name=TOPIC, partitions=partitions)]
-    return host.ask(describe_quorum.DescribeQuorumRequest(topics=topics), version=2)
+    return host.ask(describe_quorum.DescribeQuorumRequest(topics=topics), version=version)
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_old_versions_have_no_place_for_directories_and_nodes(leader: Host, version: int) -> None:
+    fetched(leader, 9)
+    encode_response(described(leader, version), version, 1)
+    own = partition(described(leader)).current_voters[0]
+    assert own.replica_directory_id == key(1).directory_id
 
 
 def test_the_quorum_is_described(leader: Host) -> None:
