@@ -57,10 +57,29 @@ class Shared:
     delivery_limit: int
     faults: list[tuple[int, int]] = field(default_factory=list)
     """From when to when something was broken, members included."""
+    late: frozenset[Handled] = frozenset()
+    """What members took up after they had been held up: see `taken_late`."""
 
     def is_quiet(self, start: int, end: int) -> bool:
         """Whether nothing was broken in between."""
         return not any(began <= end and ended >= start for began, ended in self.faults)
+
+
+def taken_late(handled: Iterable[Handled], lock_ns: int, at_once: int) -> Iterator[Handled]:
+    """What the members of one process may have received before they were held up for longer than locks last.
+
+    A call that no broker answers keeps Java's client for a minute, and then it hands out what it had fetched before,
+    locked or not: at most the records of one poll.
+    """
+    free_at: dict[int, int] = {}
+    left: dict[int, int] = defaultdict(int)
+    for one in handled:
+        if one.began_ns - free_at.get(one.member, one.began_ns) > lock_ns:
+            left[one.member] = at_once
+        free_at[one.member] = one.ended_ns
+        if left[one.member]:
+            left[one.member] -= 1
+            yield one
 
 
 def check_shared(shared: Shared) -> list[ShareAnomaly]:
@@ -92,21 +111,21 @@ def _left_out(shared: Shared, by_place: Deliveries) -> Iterator[ShareAnomaly]:
 def _given_again(shared: Shared, by_place: Deliveries) -> Iterator[ShareAnomaly]:
     for place, at in shared.confirmed.items():
         for one in by_place.get(place, ()):
-            if one.began_ns > at:
+            if one.began_ns > at and one not in shared.late:
                 yield ShareAnomaly(
                     ShareKind.GIVEN_AGAIN,
                     f"{place} was finished, and {(one.began_ns - at) / 1e9:.3f} s later given to member {one.member}",
                 )
 
 
-def _pairs(by_place: Deliveries) -> Iterator[tuple[Place, Handled, Handled]]:
+def _pairs(shared: Shared, by_place: Deliveries) -> Iterator[tuple[Place, Handled, Handled]]:
     for place, ones in by_place.items():
-        for first, second in pairwise(ones):
+        for first, second in pairwise(one for one in ones if one not in shared.late):
             yield place, first, second
 
 
 def _two_hands(shared: Shared, by_place: Deliveries) -> Iterator[ShareAnomaly]:
-    for place, first, second in _pairs(by_place):
+    for place, first, second in _pairs(shared, by_place):
         if first.outcome == "release" and second.began_ns >= first.ended_ns:
             continue
         gap = second.began_ns - first.began_ns
@@ -122,7 +141,7 @@ def _delivery_counts(shared: Shared, by_place: Deliveries) -> Iterator[ShareAnom
         for one in ones:
             if not 1 <= one.delivery_count <= shared.delivery_limit:
                 yield ShareAnomaly(ShareKind.DELIVERY_COUNT, f"{place} was delivered for time {one.delivery_count}")
-    for place, first, second in _pairs(by_place):
+    for place, first, second in _pairs(shared, by_place):
         quiet = shared.is_quiet(first.began_ns - shared.lock_ns, second.began_ns)
         if quiet and second.delivery_count <= first.delivery_count:
             yield ShareAnomaly(

@@ -21,8 +21,9 @@ from ottla.protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequestGroup,
     DescribeShareGroupOffsetsRequestTopic,
 )
+from tests.chaos.cluster_plan import ClusterStrike
 from tests.chaos.plan import Fault
-from tests.chaos.share_checker import Place, ShareAnomaly, Shared, check_shared
+from tests.chaos.share_checker import Place, ShareAnomaly, Shared, check_shared, taken_late
 from tests.chaos.target import Target
 from tests.support.broker_process import BrokerFailedError
 from tests.support.eventually import eventually
@@ -37,12 +38,17 @@ KEYS: Final = 12
 PLACES: Final = 2
 """Processes with members."""
 MEMBERS: Final = 2
+AT_ONCE: Final = 5
+"""Records of one poll."""
 LOCK_MS: Final = 6_000
+LOCK_NS: Final = LOCK_MS * 1_000_000
 DELIVERY_LIMIT: Final = 10
 READY_S: Final = 90.0
 FINISHED_FIRST: Final = 20
 FINISH_S: Final = 120.0
 PAUSE_S: Final = 0.01
+SETTLED_NS: Final = 6_000_000_000
+"""After a fault of one of several brokers, others may still be elected for so long."""
 
 SHARE_PROPERTIES: Final = {
     "group.share.min.record.lock.duration.ms": "1000",
@@ -53,7 +59,9 @@ SHARE_PROPERTIES: Final = {
     "group.share.min.heartbeat.interval.ms": "500",
     "group.share.heartbeat.interval.ms": "500",
     "share.coordinator.state.topic.num.partitions": "3",
+    "auto.leader.rebalance.enable": "false",
 }
+"""Leaders change at faults alone: locks are judged where nothing is broken."""
 
 
 @dataclass(slots=True)
@@ -136,6 +144,8 @@ class ShareRun:
         self._faults = faults
         self._struck: Counter[Enum] = Counter()
         self._broken: list[tuple[int, int]] = []
+        self._lasts_since: int | None = None
+        """When the first of the faults began that still last."""
         self._places: list[ShareWorkers] = []
         self._gone: list[ShareWorkers] = []
 
@@ -159,7 +169,7 @@ class ShareRun:
             try:
                 self._until_handled()
                 self._break_things()
-                self._broken_while(self._target.heal)
+                self._strike_target(self._target.heal, lasts=False)
                 sender.stop()
                 sent = dict(sender.sent)
                 self._until_finished(sent)
@@ -169,7 +179,14 @@ class ShareRun:
             sender.stop()
             sent = dict(sender.sent)
         shared = Shared(
-            sent, self._handled(), self._confirmed(), starts, LOCK_MS * 1_000_000, DELIVERY_LIMIT, self._broken
+            sent,
+            self._handled(),
+            self._confirmed(),
+            starts,
+            LOCK_NS,
+            DELIVERY_LIMIT,
+            self._broken,
+            frozenset(late for place in self._all_places() for late in taken_late(place.handled, LOCK_NS, AT_ONCE)),
         )
         self._write_lines()
         if not sent:
@@ -193,7 +210,7 @@ class ShareRun:
     def _worker(self, number: int) -> ShareWorkers:
         """The first accepts everything, the others release everything once."""
         outcome = "accept" if number == 0 else "release"
-        settings = {"members": MEMBERS, "max_poll_records": 5, "fast_ms": 5, "outcome": outcome, "commit": "sync"}
+        settings = {"members": MEMBERS, "max_poll_records": AT_ONCE, "fast_ms": 5, "outcome": outcome, "commit": "sync"}
         return ShareWorkers(self._target.bootstrap, GROUP, TOPIC, **settings)
 
     # -- trouble -----------------------------------------------------------------------------------------------------
@@ -215,7 +232,9 @@ class ShareRun:
             if strike.fault is Fault.KILL_WORKER:
                 self._broken_while(partial(self._kill, strike.place))
             elif strike.fault is not Fault.FREEZE_WORKER:
-                self._broken_while(partial(self._target.strike, strike))
+                self._strike_target(
+                    partial(self._target.strike, strike), lasts=isinstance(strike, ClusterStrike) and strike.runs_on
+                )
             self._struck[strike.fault] += 1
         time.sleep(max(0.0, until - time.monotonic()))
 
@@ -226,6 +245,17 @@ class ShareRun:
             strike()
         finally:
             self._broken.append((began, time.monotonic_ns()))
+
+    def _strike_target(self, strike: Callable[[], object], *, lasts: bool) -> None:
+        """The same for what is done to brokers; `lasts`: until the next such call, at least."""
+        self._lasts_since = self._lasts_since or time.monotonic_ns()
+        try:
+            strike()
+        finally:
+            settled = time.monotonic_ns() + (SETTLED_NS if self._target.replicas > 1 else 0)
+            self._broken.append((self._lasts_since, settled))
+            if not lasts:
+                self._lasts_since = None
 
     def _kill(self, number: int) -> None:
         self._places[number].kill()
@@ -268,16 +298,19 @@ class ShareRun:
     # -- what has been seen ------------------------------------------------------------------------------------------
 
     def _handled(self) -> list[Handled]:
-        return [one for place in (*self._gone, *self._places) for one in place.handled]
+        return [one for place in self._all_places() for one in place.handled]
+
+    def _all_places(self) -> Sequence[ShareWorkers]:
+        return *self._gone, *self._places
 
     def _confirmed(self) -> dict[Place, int]:
         found: dict[Place, int] = {}
-        for place in (*self._gone, *self._places):
+        for place in self._all_places():
             for record, at in place.finished_at().items():
                 found[record] = min(at, found.get(record, at))
         return found
 
     def _write_lines(self) -> None:
-        for number, place in enumerate((*self._gone, *self._places)):
+        for number, place in enumerate(self._all_places()):
             text = "".join(f"{at} {line}\n" for at, line in zip(place.read_ns, place.lines, strict=False))
             (self._directory / f"members-{number}.txt").write_text(text)

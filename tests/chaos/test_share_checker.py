@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.chaos.share_checker import Shared, ShareKind, check_shared
+from tests.chaos.share_checker import Shared, ShareKind, check_shared, taken_late
 from tests.support.share_workers import Handled
 
 S = 1_000_000_000
@@ -63,3 +63,13 @@ def test_a_released_record_may_come_again_at_once() -> None:
 def test_around_a_fault_locks_and_counts_in_memory_begin_anew_but_keys_stay_in_order() -> None:
     assert kinds(*SOUND, handled(2, 1.9), fault_at=1.4) == set()
     assert kinds(*SOUND, handled(1, 0.9, member=1), fault_at=0.8) == {ShareKind.KEY_ORDER.value}
+
+
+def test_what_a_member_had_fetched_before_it_was_held_up_is_not_held_against_the_broker() -> None:
+    held_up = [handled(0, 9.0, count=1), handled(1, 9.2, count=1), handled(2, 9.4, count=1)]
+    other_member = handled(2, 9.0, member=1)
+    assert list(taken_late([SOUND[0], *held_up], 6 * S, 2)) == held_up[:2]
+    assert list(taken_late([SOUND[2], other_member, *SOUND[:2]], 6 * S, 2)) == [other_member]
+    shared = Shared(SENT, [*SOUND, *held_up], CONFIRMED, {}, 6 * S, 3, late=frozenset(held_up[:2]))
+    assert {anomaly.text.split(" was")[0] for anomaly in check_shared(shared)} >= {"(0, 2)"}
+    assert not any(anomaly.text.startswith(("(0, 0)", "(0, 1) was finished")) for anomaly in check_shared(shared))
