@@ -140,6 +140,7 @@ def _stale_controller() -> None:
     from ottla.metadata.cluster_metadata import ClusterMetadata
     from ottla.metadata.service import MetadataService
     from ottla.metadata.store.base import SessionEvent
+    from ottla.server.inter_broker import InterBrokerGate
 
     sound_changed, sound_commit, sound_catch_up = (
         ClusterController._session_changed,
@@ -165,6 +166,7 @@ def _stale_controller() -> None:
     changed._commit, changed._catch_up = commit, catch_up
     ClusterController._session_changed = session_changed  # type: ignore[method-assign]
     ClusterMetadata.check_controller = lambda self, controller_epoch, broker_epoch: None  # type: ignore[method-assign]
+    InterBrokerGate.admits = lambda self, claim, context: True  # type: ignore[method-assign]
 
 
 def _lone_controller() -> None:
