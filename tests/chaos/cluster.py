@@ -1,5 +1,6 @@
 """Three nodes, and ZooKeeper where it is used, each on a host of its own, as a run's target: struck and healed."""
 
+import math
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,6 +33,9 @@ IN_SYNC_S: Final = 60.0
 """Within which all replicas have to be in sync again, after the last fault."""
 IN_SYNC_BEFORE_S: Final = 10.0
 """How long faults that hurt several brokers wait for that: else there would be no successor to hurt."""
+ENDS_S: Final = 60.0
+"""Within which a broker has ended that cannot write."""
+FULL: Final = "No space left on device"
 BETWEEN_STARTS_S: Final = 1.5
 ELECTION_S: Final = 15.0
 _NEED_PEACE: Final = (
@@ -84,6 +88,8 @@ class Cluster:
         self._known: ClusterMetadata | None = None
         self._running_on: list[tuple[set[int], Callable[[], None]]] = []
         self._complaints: list[str] = []
+        self._filled: dict[Node, float] = {}
+        """The brokers whose disks were full, and when each was last."""
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -133,12 +139,13 @@ class Cluster:
     def strike(self, strike: Strike) -> str:
         assert isinstance(strike, ClusterStrike)
         for broker in self._brokers.values():
-            if not broker.is_alive() and not self._is_struck(broker):
+            if not broker.is_alive() and not self._is_struck(broker) and not self._revived(broker):
                 raise BrokerFailedError(f"{broker.name} died by itself; the end of its log:\n{broker.log_tail()}")
         if len(self._running_on) > 1 or strike.fault in _NEED_PEACE:
             self._end_all()
-        if strike.fault in _NEED_PEACE:
-            self._in_sync_within(IN_SYNC_BEFORE_S)
+        is_peace = strike.fault not in _NEED_PEACE or self._in_sync_within(IN_SYNC_BEFORE_S)
+        if strike.fault is ClusterFault.CHANGE_VOTERS and not is_peace:
+            return "nobody: two voters might not be a majority that answers"
         victims, end = self._begin(strike)
         self._running_on.append((victims, end))
         if not strike.runs_on or strike.fault in _NEED_PEACE:
@@ -158,7 +165,7 @@ class Cluster:
         for broker in self._brokers.values():
             if not broker.is_alive():
                 complaints.append(f"{broker.name} died by itself; the end of its log:\n{broker.log_tail()}")
-            complaints += traceback_in(broker)
+            complaints += traceback_in(broker, excused=FULL if broker in self._filled else None)
         return complaints
 
     def anomalies(self) -> list[Anomaly]:
@@ -177,7 +184,12 @@ class Cluster:
             _, end = self._running_on.pop(0)
             end()
         for broker in self._brokers.values():
-            broker.wait_until_ready()
+            try:
+                broker.wait_until_ready()
+            except BrokerFailedError:
+                if not self._revived(broker):
+                    raise
+                broker.wait_until_ready()
 
     def _begin(self, strike: ClusterStrike) -> tuple[set[int], Callable[[], None]]:
         """Strike a broker that no other strike affects. Returns the brokers affected, and a function that undoes it."""
@@ -302,11 +314,22 @@ class Cluster:
 
         def free() -> None:
             disk.free()
-            if not broker.is_alive():  # all its log directories have failed, which ends it, as it does Kafka
-                broker.kill()
-                broker.start(wait=False)
+            self._filled[broker] = time.monotonic()
+            self._revived(broker)
 
         return free
+
+    def _revived(self, broker: Node) -> bool:
+        """Start a broker that has ended; False if its disk was not full.
+
+        When all its log directories have failed it ends, as Kafka does, and so does a controller that cannot save a
+        vote: at once, or when it has tried in vain to hand over what it leads.
+        """
+        if broker.is_alive() or time.monotonic() - self._filled.get(broker, -math.inf) > ENDS_S:
+            return False
+        broker.kill()
+        broker.start(wait=False)
+        return True
 
     def _roll(self) -> None:
         for broker in self._brokers.values():
@@ -367,6 +390,8 @@ class Cluster:
         """Whether all replicas of all partitions are in sync before so much time is over."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
+            for broker in self._filled:
+                self._revived(broker)
             now = self._asked()
             if now is not None and not self._lagging(now):
                 return True

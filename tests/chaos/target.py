@@ -1,5 +1,6 @@
 """What is under test, as a run sees it: started, struck, healed and asked for its complaints."""
 
+import re
 import time
 from collections.abc import Iterator, Sequence
 from enum import Enum
@@ -11,7 +12,8 @@ from tests.chaos.plan import Fault, Strike, strikes
 from tests.support.broker_process import BrokerFailedError, BrokerProcess
 from tests.support.freezing import freeze, thaw
 
-TRACEBACK: Final = "Traceback (most recent call last)"
+_TRACEBACK: Final = re.compile(r"^Traceback \(most recent call last\)(?:.*\n(?!\d{4}-))*.*", re.MULTILINE)
+"""With all lines to the next one of the log."""
 
 
 class Target(Protocol):
@@ -113,8 +115,10 @@ class OneBroker:
         return []
 
 
-def traceback_in(broker: BrokerProcess) -> list[str]:
-    """The first traceback in its log, with what is around it, if there is one."""
+def traceback_in(broker: BrokerProcess, *, excused: str | None = None) -> list[str]:
+    """The first traceback in its log, with what is around it, if there is one that does not say what is `excused`."""
     log = broker.log_text()
-    start = log.find(TRACEBACK)
-    return [f"{broker.name} logged a traceback:\n{log[max(0, start - 300) : start + 2000]}"] if start >= 0 else []
+    for found in _TRACEBACK.finditer(log):
+        if excused is None or excused not in found[0]:
+            return [f"{broker.name} logged a traceback:\n{log[max(0, found.start() - 300) : found.start() + 2000]}"]
+    return []

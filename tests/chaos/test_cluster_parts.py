@@ -22,7 +22,9 @@ from tests.chaos.cluster_disk import SmallDisk, remove_leftover_disks
 from tests.chaos.cluster_network import NAMESPACES, Network, remove_leftovers
 from tests.chaos.cluster_plan import OF_WORKERS, ClusterFault, Victim, cluster_strikes
 from tests.chaos.cluster_replicas import METADATA_LOG, differences, metadata_differences
+from tests.chaos.target import traceback_in
 from tests.support.eventually import eventually
+from tests.support.ottla_process import OttlaProcess
 
 KILLED = """
     import os, pathlib, signal, subprocess, time
@@ -285,3 +287,15 @@ def test_the_same_seed_breaks_the_same() -> None:
     assert {strike.victim for strike in once} == set(Victim)
     assert {strike.place for strike in once} == set(range(5))
     assert list(cluster_strikes(5, (), Random(7))) == []
+
+
+def test_a_traceback_is_excused_by_what_it_says_alone(tmp_path: Path) -> None:
+    full = "2026-11-28T00:00:00Z CRITICAL the node ends\nTraceback (most recent call last):\n  File x\nOSError: full\n"
+    wrong = "2026-11-28T00:00:01Z ERROR it failed\nTraceback (most recent call last):\n  File y\nValueError: wrong\n"
+    node = OttlaProcess(tmp_path / "node")
+    node.log_file.write_text(full)
+    assert traceback_in(node, excused="full") == []
+    assert len(traceback_in(node)) == 1
+    node.log_file.write_text(full + wrong + "2026-11-28T00:00:02Z INFO full\n")
+    (found,) = traceback_in(node, excused="full")
+    assert "ValueError: wrong" in found
