@@ -41,7 +41,6 @@ demo-cdc: $(VENV)/.with-cdc ## Take a database through topics and Spark into ano
 	@$(BIN)/ottla connect demo $(ARGS)
 
 demo-cluster: $(VENV)/.with-ottla ## Kill brokers of a cluster under load, and count what is lost
-	@$(BIN)/python -m tests.support.requirements java
 	@$(BIN)/ottla cluster demo $(ARGS)
 
 programs: | $(BIN)/python ## Install the system packages that tests need, where this user may

@@ -12,19 +12,11 @@ OTTLA = Path(sys.executable).with_name("ottla")
 
 
 @pytest.mark.timeout(200)
-def test_brokers_die_and_nothing_is_lost(tmp_path: Path) -> None:
-    command = [
-        str(OTTLA),
-        "cluster",
-        "demo",
-        "--home",
-        str(kafka39_libs()),
-        "--seconds",
-        "0.5",
-        "--rate",
-        "200",
-        "--json",
-    ]
+@pytest.mark.parametrize("zookeeper", [False, pytest.param(True, marks=pytest.mark.soak)])
+def test_brokers_die_and_nothing_is_lost(tmp_path: Path, *, zookeeper: bool) -> None:
+    command = [str(OTTLA), "cluster", "demo", "--seconds", "0.5", "--rate", "200", "--json"]
+    if zookeeper:
+        command += ["--with-zookeeper", "--home", str(kafka39_libs())]
     done = subprocess.run([*command, "--dir", str(tmp_path)], capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

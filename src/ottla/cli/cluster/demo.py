@@ -13,6 +13,7 @@ import click
 
 from ottla.cli.brokers.client import Connection
 from ottla.cli.cluster.local_cluster import HOST, LocalCluster
+from ottla.cli.cluster.own_controllers import MOST
 from ottla.cli.terminal.exits import CommandFailed
 from ottla.cli.terminal.output import columns_of, note, plural, print_json, print_rows
 from ottla.cli.zookeeper.jars import class_path
@@ -67,6 +68,7 @@ class Step:
     type=click.Path(path_type=Path, file_okay=False),
     help="Where everything is kept afterwards. [default: nowhere]",
 )
+@click.option("--with-zookeeper", is_flag=True, help="With ZooKeeper instead of controllers of its own.")
 @click.option(
     "--home",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
@@ -89,16 +91,22 @@ class Step:
     help="Quiet between the kills.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def demo(directory: Path | None, home: Path | None, rate: int, seconds: float, as_json: bool) -> None:
+def demo(
+    directory: Path | None, with_zookeeper: bool, home: Path | None, rate: int, seconds: float, as_json: bool
+) -> None:
     """Run four brokers on this machine, kill some of them under load, and count what was lost.
+
+    Three of them are the controllers, too.
 
     Topics have three partitions with two replicas. The leader of one partition is killed, and its follower leads;
     the controller is killed, and another broker is; both are started again, come back into sync, and lead again by
     election. A producer and a group of consumers go on all the while. Ends with 1 if anything acknowledged was lost,
     doubled or disordered.
     """
-    java_program()  # checked first: the error comes before any download
-    jars = class_path(home, note)
+    jars: str | None = None
+    if with_zookeeper:
+        java_program()  # checked first: the error comes before any download
+        jars = class_path(home, note)
     kept = directory or Path(tempfile.mkdtemp(prefix="ottla-demo-"))
     try:
         steps, verdict = _run(jars, kept, rate, seconds)
@@ -128,17 +136,16 @@ def sentence(verdict: "Verdict") -> str:
     return "; ".join([said, *(f"{count:,} {name.replace('_', ' ')}" for name, count in wrong.items())])
 
 
-def _run(jars: str, directory: Path, rate: int, quiet_s: float) -> tuple[list[Step], "Verdict"]:
+def _run(jars: str | None, directory: Path, rate: int, quiet_s: float) -> tuple[list[Step], "Verdict"]:
     from ottla.cli.cluster.traffic import Traffic
     from ottla.cli.cluster.watch import ClusterLook
 
     began = time.monotonic()
-    zookeeper_port, *ports = free_ports(len(RACKS) + 1)
-    server = ZooKeeperProcess(jars, directory / "zookeeper", HOST, zookeeper_port)
-    note(f"starting ZooKeeper and {plural(len(RACKS), 'broker')}")
-    cluster = LocalCluster(ports, directory, SETTINGS, racks=RACKS, server=server, connect=server.address)
+    started = f"{plural(len(RACKS), 'broker')}" if jars is None else f"ZooKeeper and {plural(len(RACKS), 'broker')}"
+    note(f"starting {started}")
+    cluster = _cluster(jars, directory)
     with cluster:
-        steps = [Step("start ZooKeeper and four brokers", time.monotonic() - began)]
+        steps = [Step(f"start {started}", time.monotonic() - began)]
         connection = Connection(cluster.bootstrap)
         with ClusterLook(connection, tuple(TOPICS)) as look:
             scene = Scene(cluster, connection, look, quiet_s)
@@ -150,6 +157,16 @@ def _run(jars: str, directory: Path, rate: int, quiet_s: float) -> tuple[list[St
                 verdict = traffic.finish()
         steps.append(Step("read the log from its start", time.monotonic() - before))
     return steps, verdict
+
+
+def _cluster(jars: str | None, directory: Path) -> LocalCluster:
+    """Brokers with controllers of their own, or with ZooKeeper from these jars."""
+    free = free_ports(len(RACKS) + MOST)
+    ports, others = free[: len(RACKS)], free[len(RACKS) :]
+    if jars is None:
+        return LocalCluster(ports, directory, SETTINGS, racks=RACKS, controllers=dict(enumerate(others, 1)))
+    server = ZooKeeperProcess(jars, directory / "zookeeper", HOST, others[0])
+    return LocalCluster(ports, directory, SETTINGS, racks=RACKS, server=server, connect=server.address)
 
 
 class Scene:
@@ -170,7 +187,8 @@ class Scene:
         from confluent_kafka.admin import NewTopic
 
         self._controller = self._controller_at_start()
-        self._victim, second, third = (number for number in self._cluster.brokers if number != self._controller)
+        *others, self._victim = (number for number in self._cluster.brokers if number != self._controller)
+        second, third = others  # the last broker is no controller: two of three controllers have to run
         replicas = {
             "orders": [[self._victim, second], [second, third], [third, self._controller]],
             "payments": [[third, self._victim], [self._controller, second], [second, self._victim]],
@@ -182,11 +200,11 @@ class Scene:
         self._until(lambda state: len(state.partitions) == len(self.partitions) and not state.without_leader, "leaders")
 
     def _controller_at_start(self) -> int:
-        admin = self._connection.admin()
-        for _ in tries(TIMEOUT_S, every_s=LOOK_S):
-            controller = int(self._connection.metadata(admin).controller_id)
-            if controller >= 0:
-                return controller
+        with self._connection.broker_admin() as admin:
+            for _ in tries(TIMEOUT_S, every_s=LOOK_S):
+                controller = admin.describe_controllers(admin.describe_cluster([])).active
+                if controller is not None:
+                    return controller
         raise CommandFailed("no broker has become the controller")
 
     def play(self, traffic: "Traffic") -> Iterator[Step]:
