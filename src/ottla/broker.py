@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
-from uuid import uuid4
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from uuid import UUID, uuid4
 
 from ottla.client.login import log_in
 from ottla.cluster.image import empty_image
@@ -60,17 +60,20 @@ from ottla.server.shared_answers import SharedAnswers
 from ottla.server.telemetry import Telemetry
 from ottla.share_partitions.led_partitions import SharePartitions
 from ottla.slices import Slices
+from ottla.tasks import Tasks
 
 if TYPE_CHECKING:
     from ottla.client.sockets import Connect
     from ottla.metadata.acls import Acls
     from ottla.metadata.delegation_tokens import DelegationTokens
+    from ottla.metadata.quorum.node import QuorumNode
     from ottla.metadata.quorum_acls import FollowedAcls
     from ottla.server.audit.audit_log import AuditLog
-    from ottla.server.cluster_member import Join
+    from ottla.server.cluster_member import ClusterMember, Join
     from ottla.server.connection import FrameHandler
     from ottla.server.controller_server import ControllerServer
     from ottla.server.metrics.broker_metrics import BrokerMetrics
+    from ottla.server.migration import Migration
     from ottla.server.quorum_membership import OpenNode
 
 log = logging.getLogger("ottla")
@@ -102,6 +105,10 @@ class Broker:
         self._replicas: ReplicaManager | None = None
         self._directories: LogDirectories | None = None
         self._audit: AuditLog | None = None
+        self._node: QuorumNode | None = None
+        """The node of the quorum that the process has, if it is more than the broker's own."""
+        self._moves = False
+        """Whether it stops only to go on in a moment."""
         self.controller: ControllerServer | None = None
         """The controller of this process, if it has that role in a quorum."""
         self.failure: str | None = None
@@ -201,19 +208,34 @@ class Broker:
             largest_request_bytes=config.socket_request_max_bytes,
         )
         stack.callback(memory.close)
+        policies = await open_policies(config)
+        stack.push_async_callback(policies.close)
+        directories = LogDirectories(config.log_dirs, fs=platform.fs, clock=clock, goes_on=config.is_in_cluster)
+        self._directories = directories
+        stack.callback(directories.close)
+        process = _Process(loop, metrics, slices, limits, memory, policies, directories)
+        migration = await self._open_migration(stack)
+        await self._start_controller(process, migration, stack)
+        if self.controller is not None and "broker" not in config.process_roles:
+            if migration is not None:
+                migration.leave_when_moved(self.controller.node, self._give_up)
+            return
+        if migration is None:
+            await self._start_broker(process, stack)
+        else:
+            await self._start_to_move(process, migration, stack)
+
+    async def _start_broker(self, process: "_Process", stack: AsyncExitStack, moved_as: UUID | None = None) -> None:
+        """Build and start all that a broker has beside what its process has; `stack` stops it, in reverse.
+
+        `moved_as` is as for `BrokerLifecycle`.
+        """
+        config, platform, clock = self.config, self._platform, self._platform.clock
+        loop, metrics, slices, limits, memory, policies, directories = process
         listeners = self._listeners = Listeners(platform.open_sockets, limits, memory, loop)
         stack.push_async_callback(listeners.close_certificates)
         stack.callback(listeners.close)
-        policies = await open_policies(config)
-        stack.push_async_callback(policies.close)
-        in_cluster = config.is_in_cluster
-        directories = LogDirectories(config.log_dirs, fs=platform.fs, clock=clock, goes_on=in_cluster)
-        self._directories = directories
-        stack.callback(directories.close)
-        await self._start_controller(directories, limits, memory, policies, loop, stack)
-        if self.controller is not None and "broker" not in config.process_roles:
-            return
-        metadata, join = await self._open_metadata(directories, policies, listeners, stack)
+        metadata, join = await self._open_metadata(directories, policies, listeners, stack, moved_as)
         self._metadata = metadata
 
         def cordon(*_: object) -> None:
@@ -328,38 +350,100 @@ class Broker:
         for coordinator in (groups, transactions, share_state):
             stack.push_async_callback(coordinator.drain, timeout_s)
         if membership is not None:
-            stack.push_async_callback(membership.hand_over)
+            stack.push_async_callback(self._hand_over, membership)
             await membership.join(listeners.endpoints)
         if metrics is not None:
             metrics.serving(services, compaction)
             stack.callback(metrics.stopping)
 
+    async def _hand_over(self, membership: "ClusterMember") -> None:
+        """Have others lead before this broker stops; one that moves goes on to lead in a moment."""
+        if not self._moves:
+            await membership.hand_over()
+
+    async def _open_migration(self, stack: AsyncExitStack) -> "Migration | None":
+        """The move of the cluster from ZooKeeper; None for a node of another cluster, or one that has moved."""
+        if not self.config.is_migrating:
+            return None
+        from ottla.server.migration import has_left, open_migration  # only a node that moves pays for it
+
+        if has_left(self.config, self._platform.fs):
+            self.config = self.config.under_quorum()
+            return None
+        return await open_migration(self.config, self._platform.open_store, self._platform.fs, stack)
+
+    async def _start_to_move(self, process: "_Process", migration: "Migration", stack: AsyncExitStack) -> None:
+        """Start the broker with ZooKeeper, unless the move has begun, and have it go on under the quorum later."""
+        await self._open_audit(stack)
+        given = self.config
+        if self._node is None:
+            from ottla.server.migration import open_observer
+
+            listeners = Listeners(self._platform.open_sockets, process.limits, process.memory, process.loop)
+            stack.push_async_callback(listeners.close_certificates)
+            connect = self._connect_to_controllers(listeners, stack)
+            self._node = await open_observer(
+                given.under_quorum(), migration.cluster_id, process.directories, connect, stack, self._give_up
+            )
+        migration.follow(self._node)
+        part = AsyncExitStack()
+
+        async def close() -> None:
+            await part.aclose()
+
+        async def begin(config: BrokerConfig, moved_as: UUID | None = None) -> None:
+            nonlocal part
+            self.config = config
+            async with AsyncExitStack() as begun:
+                begun.callback(process.directories.unload)
+                await self._start_broker(process, begun, moved_as)
+                part = begun.pop_all()
+
+        async def move() -> None:
+            try:
+                await migration.until_moved()
+                if not migration.has_begun:
+                    log.info("the metadata of this cluster is in the log of its quorum: this broker leaves ZooKeeper")
+                    self._moves = True
+                    await part.aclose()
+                    self._moves = False
+                    await begin(given.under_quorum(), migration.incarnation_id)
+                await migration.leave()
+            except (OttlaError, OSError) as problem:
+                self._give_up(f"the broker cannot go on under the quorum: {sentence(problem)}")
+
+        stack.push_async_callback(close)
+        if migration.has_begun:
+            await begin(given.under_quorum())
+        else:
+            await begin(given.on_zookeeper())
+            migration.announce(self._node, self.metadata, process.directories)
+        moving = Tasks()
+        stack.push_async_callback(moving.close)
+        moving.spawn(move(), "move from ZooKeeper")
+
     async def _start_controller(
-        self,
-        directories: LogDirectories,
-        limits: ConnectionLimits,
-        memory: MemoryBudget,
-        policies: Policies,
-        loop: asyncio.AbstractEventLoop,
-        stack: AsyncExitStack,
+        self, process: "_Process", migration: "Migration | None", stack: AsyncExitStack
     ) -> None:
         """Start the controller of this process, if it has that role in a quorum."""
         if self.config.quorum is None or "controller" not in self.config.process_roles:
             return
         from ottla.server.controller_process import start_controller  # only a controller pays for it
 
-        listeners = Listeners(self._platform.open_sockets, limits, memory, loop)
+        listeners = Listeners(self._platform.open_sockets, process.limits, process.memory, process.loop)
         self.controller = await start_controller(
-            self.config,
+            self.config if migration is None else self.config.under_quorum(),
             self._platform.clock,
             listeners,
             self._connect_to_controllers(listeners, stack),
-            directories,
+            process.directories,
             stack,
-            policies=policies,
+            policies=process.policies,
             failed=self._give_up,
             audit=await self._open_audit(stack),
+            migration=migration,
         )
+        self._node = self.controller.node
         if "broker" not in self.config.process_roles:
             self._listeners = listeners
 
@@ -482,7 +566,12 @@ class Broker:
         return connect
 
     async def _open_cluster(
-        self, directories: LogDirectories, policies: Policies, listeners: Listeners, stack: AsyncExitStack
+        self,
+        directories: LogDirectories,
+        policies: Policies,
+        listeners: Listeners,
+        stack: AsyncExitStack,
+        moved_as: UUID | None,
     ) -> "tuple[MetadataView, Join]":
         """The metadata of a cluster, and how this broker becomes a member. Only one in a cluster pays for that code."""
         config, platform = self.config, self._platform
@@ -501,6 +590,7 @@ class Broker:
                 stack,
                 self._give_up,
                 policies,
+                moved_as=moved_as,
             )
         from ottla.server.membership import open_cluster
 
@@ -514,20 +604,26 @@ class Broker:
             stack,
             self._give_up,
             policies,
+            may_move=self._node is not None,
         )
 
     def _opens_node(self) -> "OpenNode":
-        """How this broker follows the log of a quorum: by its own node, or by that of this process's controller."""
-        if self.controller is not None:
+        """How this broker follows the log of a quorum: by a node of its own, or by that of its process."""
+        if self._node is not None:
             from ottla.server.controller_process import shares
 
-            return shares(self.controller)
+            return shares(self._node)
         from ottla.server.quorum_membership import opens_observers
 
         return opens_observers(self._platform.fs, self._platform.clock)
 
     async def _open_metadata(
-        self, directories: LogDirectories, policies: Policies, listeners: Listeners, stack: AsyncExitStack
+        self,
+        directories: LogDirectories,
+        policies: Policies,
+        listeners: Listeners,
+        stack: AsyncExitStack,
+        moved_as: UUID | None,
     ) -> "tuple[MetadataView, Join | None]":
         """In a file, changed by this broker; in ZooKeeper, or in the log of a quorum, changed by a controller.
 
@@ -535,7 +631,9 @@ class Broker:
         """
         config, platform = self.config, self._platform
         if config.is_in_cluster:
-            opened: tuple[MetadataView, Join] = await self._open_cluster(directories, policies, listeners, stack)
+            opened: tuple[MetadataView, Join] = await self._open_cluster(
+                directories, policies, listeners, stack, moved_as
+            )
             listeners.open(opened[0].config, config)
             return opened
         file = Path(config.metadata_log_dir or config.log_dirs[0]) / FILE_NAME
@@ -555,6 +653,18 @@ class Broker:
         )
         stack.push_async_callback(alone.close)
         return alone, None
+
+
+class _Process(NamedTuple):
+    """What a process has once, whatever becomes of its broker."""
+
+    loop: asyncio.AbstractEventLoop
+    metrics: "BrokerMetrics | None"
+    slices: Slices
+    limits: ConnectionLimits
+    memory: MemoryBudget
+    policies: Policies
+    directories: LogDirectories
 
 
 def _nothing() -> None:

@@ -20,6 +20,7 @@ from ottla.cluster.image import MetadataImage, PartitionImage
 from ottla.ids import TopicName
 from ottla.log.fs import FileSystem, RealFileSystem
 from ottla.platform import Platform
+from ottla.server.migration import LEFT
 from ottla.testing.memory_store import MemoryStore, MemoryTree
 from tests.support.eventually import eventually
 
@@ -63,6 +64,8 @@ class ClusterInProcess:
         self._thread = threading.Thread(target=self._loop.run_forever)
         self.directory = Path(tempfile.mkdtemp(prefix="ottla-in-process-"))
         self.tree = MemoryTree()
+        self.own: dict[int, dict[str, str]] = {}
+        """Settings that only one broker has, by Kafka's names, from its next start on."""
         self.stores: dict[int, MemoryStore] = {}
         self.brokers: dict[int, Broker] = {}
 
@@ -110,12 +113,17 @@ class ClusterInProcess:
         """A broker's settings."""
         directories = ",".join(str(self.directory / str(number) / name) for name in self._log_directories)
         settings = {**self._properties, "node.id": str(number), "log.dirs": directories}
-        return settings | ({"broker.rack": self._racks[number]} if number in self._racks else {})
+        rack = {"broker.rack": self._racks[number]} if number in self._racks else {}
+        return settings | rack | self.own.get(number, {})
 
     def platform(self, number: int) -> Platform:
         """What a broker runs on: its files, and its session with the store."""
         store = self.stores[number] = MemoryStore(self.tree)
-        return Platform(open_store=lambda path: store, fs=self.fs(number))
+
+        def open_store(file: Path) -> MemoryStore:
+            return MemoryStore(self.tree) if file.name == LEFT else store
+
+        return Platform(open_store=open_store, fs=self.fs(number))
 
     def fs(self, number: int) -> FileSystem:
         """The file system of a broker."""

@@ -10,7 +10,7 @@ from ottla.cluster.controller import NewTopic
 from ottla.config import load
 from ottla.ids import BrokerId, TopicName
 from ottla.metadata.cluster_metadata import NotController
-from ottla.metadata.quorum_controller import QuorumController
+from ottla.metadata.quorum_controller import QuorumController, TakeOver
 from ottla.metadata.quorum_replay import QuorumReplay
 from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from ottla.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
@@ -32,7 +32,14 @@ NODE = 3000
 class ControllerAlone:
     """One active controller. Inside `run`, on a loop whose time is simulated."""
 
-    def __init__(self, loop: SimLoop, node: MemoryQuorum | None = None, **settings: str) -> None:
+    def __init__(
+        self,
+        loop: SimLoop,
+        node: MemoryQuorum | None = None,
+        *,
+        take_over: TakeOver | None = None,
+        **settings: str,
+    ) -> None:
         self.loop = loop
         self.node = node or MemoryQuorum(NODE)
         self.failures: list[str] = []
@@ -40,7 +47,7 @@ class ControllerAlone:
         config, _ = load(
             None, {"node.id": str(NODE), **{key.replace("_", "."): text for key, text in settings.items()}}
         )
-        self.controller = QuorumController(self.node, self.replay, config, SimClock(loop))
+        self.controller = QuorumController(self.node, self.replay, config, SimClock(loop), take_over=take_over)
 
     async def start(self) -> None:
         """Begin the first term, and wait until it has begun."""
@@ -136,12 +143,17 @@ async def create_topic(alone: ControllerAlone, name: str, *replicas: list[int], 
         raise answer
 
 
-def run(scenario: Callable[[ControllerAlone], Coroutine[Any, Any, None]], **settings: str) -> None:
+def run(
+    scenario: Callable[[ControllerAlone], Coroutine[Any, Any, None]],
+    *,
+    take_over: TakeOver | None = None,
+    **settings: str,
+) -> None:
     """Run a scenario beside an active controller."""
     loop = SimLoop(1)
 
     async def main() -> None:
-        alone = ControllerAlone(loop, None, **settings)
+        alone = ControllerAlone(loop, None, take_over=take_over, **settings)
         await alone.start()
         try:
             await scenario(alone)

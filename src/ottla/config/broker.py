@@ -13,7 +13,7 @@ from ottla.config.group_settings import GroupSettings, check_group_defaults, gro
 from ottla.config.listeners import SECURITY_PROTOCOLS, Listener, controller_protocols, listeners_in, pairs, words
 from ottla.config.log import UNLIMITED, LogConfig, TimestampType
 from ottla.config.protection import UNPROTECTED
-from ottla.config.quorum import Quorum, quorum
+from ottla.config.quorum import SWITCH, Quorum, quorum
 from ottla.config.setting import Value, invalid_value, parse_value, render_value
 from ottla.config.topic_settings import TOPIC_SETTINGS, TopicSetting
 from ottla.errors import InvalidConfig
@@ -72,6 +72,7 @@ class BrokerConfig:
     zookeeper_ssl_endpoint_identification_algorithm: str | None
     zookeeper_ssl_crl_enable: bool
     zookeeper_set_acl: bool
+    zookeeper_metadata_migration_enable: bool
     zookeeper_sasl_jaas_config: str | None
     inter_broker_listener_name: str | None
     security_inter_broker_protocol: str
@@ -482,7 +483,24 @@ class BrokerConfig:
     @property
     def is_in_cluster(self) -> bool:
         """Whether other nodes know this one: it has ZooKeeper, or belongs to a quorum."""
-        return self.zookeeper_connect is not None or self.quorum is not None
+        return self.quorum is not None or self.zookeeper_connect is not None
+
+    @property
+    def is_migrating(self) -> bool:
+        """Whether this node has ZooKeeper and a quorum, since its cluster moves from one to the other."""
+        return self.zookeeper_connect is not None and self.zookeeper_metadata_migration_enable
+
+    def on_zookeeper(self) -> BrokerConfig:
+        """The same settings for a broker with ZooKeeper, which belongs to no quorum yet."""
+        return self._without("process.roles", "controller.quorum.voters", "controller.quorum.bootstrap.servers", SWITCH)
+
+    def under_quorum(self) -> BrokerConfig:
+        """The same settings for a node of the quorum, which has left ZooKeeper."""
+        return self._without("zookeeper.connect", SWITCH)
+
+    def _without(self, *names: str) -> BrokerConfig:
+        given = {name: text for name, text in self.given.items() if name not in names}
+        return BrokerConfig(given, allow_insecure=self.allow_insecure, resolve=self.resolve)
 
     @property
     def unprotected_listeners(self) -> list[str]:

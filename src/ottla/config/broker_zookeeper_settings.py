@@ -14,6 +14,13 @@ def _zookeeper(name: str, kind: Kind, default: str | None, doc: str, limit: Limi
 
 
 ZOOKEEPER: Final = (
+    _zookeeper(
+        "metadata.migration.enable",
+        Kind.BOOLEAN,
+        "false",
+        "Move this cluster from ZooKeeper to the quorum of controllers that `controller.quorum.*` names, once all of "
+        "its brokers have this setting. Afterwards there is no way back.",
+    ),
     _zookeeper("ssl.client.enable", Kind.BOOLEAN, "false", "Speak TLS to ZooKeeper."),
     _zookeeper(
         "ssl.keystore.location", Kind.STRING, None, "File with the key and the certificate that ZooKeeper is shown."

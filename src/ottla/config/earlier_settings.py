@@ -34,7 +34,6 @@ EARLIER_SETTINGS: Final = {
     "zookeeper.max.in.flight.requests": _NO_EFFECT,
     "zookeeper.clientCnxnSocket": _NO_EFFECT,
     "zookeeper.ssl.protocol": "zookeeper.ssl.enabled.protocols has the versions of TLS",
-    "zookeeper.metadata.migration.enable": "Ottla has no controller quorum to migrate to",
-    "zookeeper.metadata.migration.min.batch.size": "Ottla has no controller quorum to migrate to",
+    "zookeeper.metadata.migration.min.batch.size": "Ottla moves all metadata in one transaction",
 }
 """By name: why it has no effect, as the end of a sentence."""

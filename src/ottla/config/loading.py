@@ -21,6 +21,7 @@ from ottla.config.earlier_settings import EARLIER_SETTINGS
 from ottla.config.properties import PLACEHOLDER, PropertiesProblem, parse_properties
 from ottla.config.protection import PROTECTING_NAMES, UNPROTECTED, asked_protection
 from ottla.config.providers import PREFIX, resolved, resolved_by
+from ottla.config.quorum import SWITCH
 from ottla.config.sasl import PROTOCOLS as SASL_PROTOCOLS
 from ottla.config.sasl import is_served
 from ottla.config.tls import PROTOCOLS as TLS_PROTOCOLS
@@ -144,6 +145,8 @@ def _quorum_warnings(config: BrokerConfig) -> list[str]:
     """What the settings say about a quorum of controllers that this node does not have."""
     given = config.given
     warnings = []
+    if SWITCH in given and config.zookeeper_connect is None:
+        warnings.append(f"{SWITCH}: has no effect without zookeeper.connect; remove it")
     if config.controller_listener_names and "listeners" in given and config.quorum is None:
         warnings.append(
             f"controller.listener.names: {', '.join(config.controller_listener_names)} is not opened; "

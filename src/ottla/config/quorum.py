@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 VOTERS: Final = "controller.quorum.voters"
 BOOTSTRAP: Final = "controller.quorum.bootstrap.servers"
+SWITCH: Final = "zookeeper.metadata.migration.enable"
 _UNROUTABLE: Final = ("0.0.0.0", "0", "::", "[::]")
 _ADDRESS: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:@/\[\]]+):([0-9]{1,5})")
 
@@ -57,12 +58,13 @@ def bootstrap_servers(words: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
 
 
 def quorum(config: "BrokerConfig") -> Quorum | None:
-    """The quorum that a node belongs to; None for a node that has ZooKeeper, or keeps its metadata by itself.
+    """The quorum that a node belongs to; None for a node that has ZooKeeper, or keeps its metadata by itself. A node
+    whose cluster moves from ZooKeeper has both.
 
     A node of both roles that names no controller but itself is such a one. Raises `InvalidConfig` for settings that
     contradict each other, as Kafka does.
     """
-    if config.zookeeper_connect is not None:
+    if config.zookeeper_connect is not None and not config.is_migrating:
         return None
     known, servers = (
         voters(config.controller_quorum_voters),
@@ -70,6 +72,11 @@ def quorum(config: "BrokerConfig") -> Quorum | None:
     )
     roles = config.process_roles
     if _is_alone(config, known, servers):
+        if config.is_migrating:
+            raise InvalidConfig(
+                f"{SWITCH}: name the controllers that the cluster moves to in {BOOTSTRAP} or {VOTERS}; a node that is "
+                "broker and the only controller would be a cluster by itself"
+            )
         return None
     names = config.controller_listener_names
     if not known and not servers:

@@ -274,6 +274,11 @@ class LogDirectories:
         if directory is not None:
             directory.delete(partition)
 
+    def unload(self) -> None:
+        """As `LogDirectory.unload`, of all."""
+        for directory in self.directories:
+            directory.unload()
+
     def close(self) -> None:
         for directory in self.directories:
             directory.close()

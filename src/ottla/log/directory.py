@@ -517,7 +517,13 @@ class LogDirectory:
         return DirectoryCheckpoints(self._fs, by_path, self._writing, written)
 
     def close(self) -> None:
-        """Closes all logs, writes checkpoints and, if all went well, the clean-shutdown marker; frees the lock.
+        """As `unload`; frees the lock."""
+        self.unload()
+        self._lock = None
+
+    def unload(self) -> None:
+        """Closes all logs, writes checkpoints and, if all went well, the clean-shutdown marker; `acquire` and `load`
+        may follow.
 
         A directory that was not loaded is left as it was found. Does nothing when there is nothing (more) to close.
         """
@@ -525,7 +531,6 @@ class LogDirectory:
             for log in self.logs.values():
                 log.release()
             self.logs.clear()
-            self._lock = None
             return
         self._loaded = False
         clean = self._close_logs() and not self._unopened
@@ -538,7 +543,8 @@ class LogDirectory:
         except OSError as problem:
             logger.error("cannot note the clean shutdown of %s: %s; it will be recovered", self._path, problem)
         self.logs.clear()
-        self._lock = None
+        self._unopened.clear()
+        self.futures.clear()
 
     def _close_logs(self) -> bool:
         """Whether all of them are on the disk."""

@@ -59,6 +59,14 @@ def claim(fs: FileSystem, directory: str, cluster_id: str, node_id: BrokerId, *,
     return directory_id
 
 
+def leave_zookeeper(fs: FileSystem, directory: str) -> None:
+    """Mark the directory of a broker that had ZooKeeper as Kafka's nodes of a quorum want it. Raises OSError."""
+    found = read(fs, directory)
+    number = found.pop("broker.id", None)
+    if found.get("version", "0") == "0" and number is not None:
+        write(fs, directory, {"node.id": number, **found, "version": "1"})
+
+
 def write(fs: FileSystem, directory: str, properties: Mapping[str, str]) -> None:
     """Give a directory its owner; durable when this returns. Raises OSError."""
     text = "".join(f"{key}={value}\n" for key, value in sorted(properties.items()))

@@ -38,7 +38,7 @@ _FOR_GOOD: Final = frozenset(
 """Refusals of a registration that trying again does not change."""
 
 
-def _lease_ms(config: "BrokerConfig") -> float:
+def lease_ms(config: "BrokerConfig") -> float:
     """For how long an answered heartbeat proves that no other broker was elected.
 
     A controller that is cut off together with this broker answers for half a fetch timeout longer than its voters wait
@@ -62,10 +62,12 @@ class BrokerLifecycle:
         failed_directories: Callable[[], list[UUID]],
         cordoned_directories: Callable[[], list[UUID] | None],
         stop_broker: Callable[[str], None],
+        moved_as: UUID | None = None,
     ) -> None:
         """`registration` makes the request for an incarnation; `offset` is how far this broker has followed the log;
         `cordoned_directories` is None for a cluster whose metadata.version has no such thing; `stop_broker` is called
-        with the reason when another broker has this one's number."""
+        with the reason when another broker has this one's number; `moved_as` is the incarnation under which a broker
+        that comes from ZooKeeper is registered and unfenced already."""
         self._config = config
         self._channel = channel
         self._loop = loop
@@ -75,18 +77,18 @@ class BrokerLifecycle:
         self._cordoned_directories = cordoned_directories
         self._stop_broker = stop_broker
         self._session_s = config.broker_session_timeout_ms / 1000
-        self._lease_s = _lease_ms(config) / 1000
+        self._lease_s = lease_ms(config) / 1000
         self._task: asyncio.Task[None] | None = None
         self._hurry = asyncio.Event()
         self._changed = asyncio.Event()
         self._answered_at = float("-inf")
         """When the newest answered heartbeat was sent."""
-        self.incarnation_id: Final = uuid4()
+        self.incarnation_id: Final = moved_as or uuid4()
         self.broker_epoch = UNKNOWN_EPOCH
         self.is_fenced = True
         self.is_caught_up = False
         """Whether the controller takes this broker for one that has followed its log."""
-        self.wants_fence = True
+        self.wants_fence = moved_as is None
         """Stay fenced: this broker does not have the partitions of the log yet."""
         self.wants_shut_down = False
         self.may_shut_down = False

@@ -18,6 +18,7 @@ from ottla.config.broker import BrokerConfig
 from ottla.errors import OttlaError
 from ottla.metadata.active_controller import ActiveController
 from ottla.metadata.cluster_metadata import ClusterMetadata
+from ottla.metadata.freezable_store import is_frozen
 from ottla.metadata.store import layout
 from ottla.metadata.store.base import (
     Check,
@@ -163,6 +164,9 @@ class ClusterController:
             self._is_registered = True
         nodes = await self._store.read(layout.CONTROLLER_PATH)
         nodes |= await self._store.read(layout.CONTROLLER_EPOCH_PATH)
+        if await is_frozen(self._store):  # read after the epoch: a freeze that comes later fails what is done with it
+            await self._resign()
+            return
         holder = layout.read_image(nodes).controller_id
         if holder == self._config.node_id:
             # The session was suspended and has been resumed: this broker has been the controller all the time.

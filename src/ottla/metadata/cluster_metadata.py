@@ -20,15 +20,17 @@ from ottla.cluster.controller_requests import ALL_STATES, LEADER_WHEN_DELETED
 from ottla.cluster.features import FeatureUpdate
 from ottla.cluster.image import BrokerImage, PartitionImage, Replica, ResourceType, TopicImage
 from ottla.config.broker import BrokerConfig
-from ottla.errors import ApiError, ErrorCode, OttlaError
+from ottla.errors import ApiError, ErrorCode, InvalidConfig, OttlaError
 from ottla.ids import BrokerId, LeaderEpoch, PartitionId, ProducerId, TopicId, TopicName, TopicPartition
 from ottla.metadata.config_changes import ConfigChanges, FoundSettings, find_settings
+from ottla.metadata.freezable_store import is_frozen
 from ottla.metadata.initial_users import add_initial_users
 from ottla.metadata.policies import Policies, altered_configs
 from ottla.metadata.producer_ids import allocate_producer_ids
 from ottla.metadata.service import WrongCluster
 from ottla.metadata.store import layout
-from ottla.metadata.store.base import Create, MetadataStore, Node, SessionEvent, StoreConflict
+from ottla.metadata.store.base import Create, MetadataStore, Node, SessionEvent, StoreConflict, StoreUnavailable
+from ottla.metadata.store.migration_layout import MIGRATION_PATH
 from ottla.metadata.view import KNOWN_WITHIN_S, NO_LIMIT, MetadataView
 from ottla.protocol.messages.update_metadata import (
     UpdateMetadataPartitionState,
@@ -59,6 +61,17 @@ class NotController(OttlaError):
     """Another broker is the controller; clients look it up again."""
 
     code = ErrorCode.NOT_CONTROLLER
+
+
+class MovedAway(InvalidConfig):
+    """The cluster has left ZooKeeper."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "zookeeper.connect: this cluster has moved to its own controllers: name them in "
+            "controller.quorum.bootstrap.servers or controller.quorum.voters, as the other nodes' settings do, and "
+            "remove zookeeper.connect"
+        )
 
 
 class ClusterMetadata(MetadataView):
@@ -104,6 +117,8 @@ class ClusterMetadata(MetadataView):
         Raises `WrongCluster`, `InvalidConfig`, `StoreUnavailable`, `StoreConflict`, `MalformedNode`.
         """
         await self._store.open()
+        if await is_frozen(self._store):
+            raise MovedAway
         found = await self._cluster_id(cluster_id)
         self._image = self._image._replace(cluster_id=found)
         await add_initial_users(self._store, self._static_config)
@@ -111,6 +126,21 @@ class ClusterMetadata(MetadataView):
         self._end_watch = self._store.watch(layout.FEATURE_PATH, self._features_changed)
         self._store.on_session(self._session_changed)
         return found
+
+    def when_frozen(self, call: Callable[[], None]) -> None:
+        """Call it once the cluster begins to leave ZooKeeper, perhaps more than once."""
+
+        async def look() -> None:
+            try:
+                if await is_frozen(self._store):
+                    call()
+            except StoreUnavailable as problem:  # the watch comes again with the connection
+                log.info("%s; whether the cluster leaves ZooKeeper is looked at later", problem)
+
+        def changed() -> None:
+            self._tasks.spawn(look(), "search for a freeze")
+
+        self._store.watch(MIGRATION_PATH, changed)
 
     async def _cluster_id(self, known: str | None) -> str:
         path = layout.CLUSTER_ID_PATH

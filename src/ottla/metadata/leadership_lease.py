@@ -51,6 +51,7 @@ class LeadershipLease:
         self._task: asyncio.Task[None] | None = None
         self._known = (0, 0)
         """The node as it was seen last: the transaction that made it, and how often it has been changed."""
+        self._ends_at = float("inf")
         self.is_fenced = False
 
     def start(self) -> None:
@@ -68,7 +69,12 @@ class LeadershipLease:
 
     def holds(self) -> bool:
         """Whether certainly no other broker has been elected at this moment."""
-        return not self.is_fenced and self._store.holds_session()
+        return not self.is_fenced and self._store.holds_session() and self._loop.time() < self._ends_at
+
+    def end_after(self, seconds: float) -> None:
+        """End it after this time, counted from the first call: another broker may be elected elsewhere than in the
+        store."""
+        self._ends_at = min(self._ends_at, self._loop.time() + seconds)
 
     def unfence(self) -> None:
         """A controller has sent the partitions that this broker leads."""

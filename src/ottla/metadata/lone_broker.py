@@ -12,28 +12,14 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
-from uuid import UUID, uuid4
+from uuid import UUID
 
-from ottla.cluster.commands import Command, CreateTopic, SetConfigs
-from ottla.cluster.features import SUPPORTED
-from ottla.cluster.image import ResourceType
-from ottla.cluster.metadata_log.framing import framed
-from ottla.cluster.metadata_log.levels import HIGHEST, initial_features
-from ottla.cluster.metadata_log.records import messages_for
-from ottla.cluster.metadata_log.state import ClusterState
 from ottla.errors import InvalidConfig
 from ottla.metadata.quorum.formatting import only_voter, write_voters
 from ottla.metadata.quorum.metadata_log import DIRECTORY
-from ottla.metadata.store import acl_layout, layout, token_layout
 from ottla.metadata.store.base import Node
 from ottla.metadata.store.embedded import FILE_NAME, EmbeddedStore
-from ottla.protocol.metadata_records import (
-    AccessControlEntryRecord,
-    DelegationTokenRecord,
-    FeatureLevelRecord,
-    ProducerIdsRecord,
-)
-from ottla.protocol.schema import Message
+from ottla.metadata.tree_records import records_of
 
 if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
@@ -99,65 +85,3 @@ async def _read(file: Path) -> Mapping[str, Node]:
         return await store.read("/")
     finally:
         await store.close()
-
-
-def records_of(nodes: Mapping[str, Node]) -> list[bytes]:
-    """The framed records of a new cluster with this metadata. Raises `MalformedNode`, `MalformedAcls`."""
-    image = layout.read_image(nodes)
-    levels = {**initial_features(HIGHEST), **{feature: image.features.get(feature, 0) for feature in SUPPORTED}}
-    found: list[Message] = [
-        FeatureLevelRecord(name=feature, feature_level=level) for feature, level in levels.items() if level
-    ]
-    begun = ClusterState()
-    for record in found:
-        begun.take(record)
-    going = set(layout.deletions_begun(nodes))
-    commands: list[Command] = [
-        CreateTopic(topic, image.topic_config(name)) for name, topic in image.topics.items() if name not in going
-    ]
-    commands += [
-        SetConfigs(kind, name, settings)
-        for (kind, name), settings in image.configs.items()
-        if kind is not ResourceType.TOPIC
-    ]
-    found += messages_for(commands, begun)
-    found += _others(nodes)
-    return [framed(record, HIGHEST) for record in found]
-
-
-def _others(nodes: Mapping[str, Node]) -> list[Message]:
-    """What the image does not have: producer ids, access rules, delegation tokens."""
-    found: list[Message] = []
-    for path, node in nodes.items():
-        resource = acl_layout.read_acl_path(path)
-        if path == layout.PRODUCER_IDS_PATH:
-            block = layout.read_producer_id_block(node)
-            found.append(ProducerIdsRecord(broker_id=-1, next_producer_id=block.last + 1))
-        elif path.startswith(f"{token_layout.TOKENS_PATH}/"):
-            token = token_layout.read_token(path, node)
-            found.append(
-                DelegationTokenRecord(
-                    owner=token.owner,
-                    requester=token.requester,
-                    renewers=[*token.renewers],
-                    issue_timestamp=token.issued_ms,
-                    max_timestamp=token.max_ms,
-                    expiration_timestamp=token.expires_ms,
-                    token_id=token.token_id,
-                )
-            )
-        elif resource is not None:
-            found += [
-                AccessControlEntryRecord(
-                    id=uuid4(),
-                    resource_type=resource.type,
-                    resource_name=resource.name,
-                    pattern_type=resource.pattern,
-                    principal=rule.principal,
-                    host=rule.host,
-                    operation=rule.operation,
-                    permission_type=rule.permission,
-                )
-                for rule in acl_layout.read_acl_node(path, node)
-            ]
-    return found

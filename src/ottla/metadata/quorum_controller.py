@@ -13,7 +13,7 @@ that the one before left. Heartbeats that change nothing wait for none of them. 
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from ottla.clock import Clock
@@ -62,6 +62,11 @@ SETTLE_EVERY_S: Final = 300.0
 """As `unclean.leader.election.interval.ms` of Kafka: looks for partitions that could have a leader."""
 
 
+TakeOver = Callable[[int], Awaitable[Sequence[bytes]]]
+"""Takes metadata over that is kept elsewhere, in the epoch of this node's term: its framed records, once no other node
+changes it."""
+
+
 class QuorumController:
     """This node's part as a controller. On the loop's thread; `close` ends it."""
 
@@ -73,14 +78,17 @@ class QuorumController:
         clock: Clock,
         *,
         bootstrap: Sequence[bytes] = (),
+        take_over: TakeOver | None = None,
         policies: Policies | None = None,
     ) -> None:
-        """`bootstrap`: framed records that a new cluster begins with, `metadata.version` among them."""
+        """`bootstrap`: framed records that a new cluster begins with, `metadata.version` among them; `take_over` gives
+        them where they are still elsewhere."""
         self._node = node
         self._replay = replay
         self._config = config
         self._now = clock.monotonic
         self._bootstrap = tuple(bootstrap)
+        self._take_over = take_over
         self._slices = Slices(clock)
         self._keeper = QuorumKeeper(node, replay, self._slices)
         self.decisions = QuorumDecisions(
@@ -155,13 +163,17 @@ class QuorumController:
             self._node.resign(epoch)
 
     async def _begin(self, term: Tasks, epoch: int) -> None:
+        bootstrap: Sequence[bytes] = self._bootstrap
+        is_elsewhere = self._take_over is not None and not self._replay.state.metadata_version
+        if self._take_over is not None and is_elsewhere:
+            bootstrap = await self._take_over(epoch)
         async with self.decisions.changing:
             if self._term is not term:
                 return  # another leader has been elected meanwhile
             first, level = records_of_new_term(
                 self._replay.state,
-                self._bootstrap,
-                is_new=self._replay.offset < 0,
+                bootstrap,
+                is_new=is_elsewhere or self._replay.offset < 0,
                 min_insync=self._config.min_insync_replicas,
             )
             self._keeper.epoch = epoch

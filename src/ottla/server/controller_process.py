@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
     from ottla.server.audit.audit_log import AuditLog
     from ottla.server.listeners import Listeners
+    from ottla.server.migration import Migration
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ BOOTSTRAP_FILE: Final = "bootstrap.checkpoint"
 
 
 class SharedNode:
-    """The node of this process's controller, for its broker: it is started and closed with the controller."""
+    """The node of this process, for its broker, which starts and ends while the node stays."""
 
     def __init__(self, node: QuorumNode) -> None:
         self._node = node
@@ -46,7 +47,7 @@ class SharedNode:
         """It has been started."""
 
     async def close(self) -> None:
-        """The controller closes it."""
+        """Its owner closes it."""
 
 
 async def start_controller(
@@ -60,16 +61,17 @@ async def start_controller(
     policies: Policies,
     failed: Callable[[str], None],
     audit: "AuditLog | None",
+    migration: "Migration | None" = None,
 ) -> ControllerServer:
     """Start the controller of this process, at `listeners`, which are not open yet; `stack` stops it. `directories` are
-    the broker's, `connect` reaches other controllers.
+    the broker's, `connect` reaches other controllers, `migration` is that of a cluster which comes from ZooKeeper.
 
     Raises `InvalidConfig` for a directory that was not formatted, or is another node's; as `lone_metadata` and
     `open_controller` do.
     """
     stack.push_async_callback(listeners.close_certificates)
     stack.callback(listeners.close)
-    directory, cluster_id = _metadata_directory(config, directories, stack)
+    directory, cluster_id = _metadata_directory(config, directories, stack, migration)
     bootstrap_file = os.path.join(directory.path, BOOTSTRAP_FILE)
     bootstrap: list[bytes] = []
     if directories.fs.exists(bootstrap_file):
@@ -104,6 +106,7 @@ async def start_controller(
         cluster_id=cluster_id,
         open_node=open_node,
         bootstrap=bootstrap if alone is None else alone.records,
+        take_over=None if migration is None else migration.takes_over(cluster_id),
         policies=policies,
         failed=failed,
         audit=audit,
@@ -126,9 +129,9 @@ def _when_committed(server: ControllerServer, moved: Callable[[], None]) -> None
         see(None, server.replay.image)
 
 
-def shares(controller: ControllerServer) -> Callable[..., QuorumNode]:
-    """How the broker of the same process follows the log: by the controller's node."""
-    shared: Any = SharedNode(controller.node)
+def shares(node: QuorumNode) -> Callable[..., QuorumNode]:
+    """How the broker of the same process follows the log: by a node that it does not start and close."""
+    shared: Any = SharedNode(node)
 
     def open_node(*_: object) -> QuorumNode:
         node: QuorumNode = shared
@@ -138,7 +141,7 @@ def shares(controller: ControllerServer) -> Callable[..., QuorumNode]:
 
 
 def _metadata_directory(
-    config: "BrokerConfig", directories: LogDirectories, stack: AsyncExitStack
+    config: "BrokerConfig", directories: LogDirectories, stack: AsyncExitStack, migration: "Migration | None"
 ) -> tuple[LogDirectory, str]:
     """The directory of the metadata log, claimed for this node, and its cluster. Raises `InvalidConfig`."""
     path = Path(config.metadata_log_dir or config.log_dirs[0])
@@ -148,6 +151,8 @@ def _metadata_directory(
     if known is None:
         stack.callback(own.close)
     cluster_id = own.owner().get("cluster.id")
+    if not cluster_id and migration is not None:
+        cluster_id = migration.id_of_new_directory
     if not cluster_id:
         raise InvalidConfig(
             f"{path} is not formatted for a controller: format it, on each node, with `ottla storage format` and the "

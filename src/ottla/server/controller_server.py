@@ -23,7 +23,7 @@ from ottla.metadata.decisions import new_id
 from ottla.metadata.ended_brokers import EndedBrokers
 from ottla.metadata.policies import Policies
 from ottla.metadata.quorum.node import LeaderAndEpoch, QuorumNode
-from ottla.metadata.quorum_controller import QuorumController
+from ottla.metadata.quorum_controller import QuorumController, TakeOver
 from ottla.metadata.quorum_replay import QuorumReplay
 from ottla.protocol.messages.controller_registration import (
     ControllerRegistrationRequest,
@@ -172,6 +172,7 @@ async def open_controller(
     cluster_id: str,
     open_node: OpenNode,
     bootstrap: Sequence[bytes],
+    take_over: TakeOver | None = None,
     policies: Policies,
     failed: Callable[[str], None],
     audit: "AuditLog | None" = None,
@@ -187,7 +188,9 @@ async def open_controller(
     endpoints = dict(listeners.endpoints)
     node = open_node(endpoints)
     replay = QuorumReplay(cluster_id, failed=failed)
-    controller = QuorumController(node, replay, config, clock, bootstrap=bootstrap, policies=policies)
+    controller = QuorumController(
+        node, replay, config, clock, bootstrap=bootstrap, take_over=take_over, policies=policies
+    )
     stack.push_async_callback(controller.close)
     server = ControllerServer(node, replay, controller, config, connect, endpoints)
     telemetry = Telemetry(config.telemetry_max_bytes, new_id=new_id)

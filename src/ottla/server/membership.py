@@ -18,8 +18,10 @@ from ottla.cluster.image import MetadataImage
 from ottla.config.zookeeper import zookeeper_security
 from ottla.errors import ErrorCode, OttlaError
 from ottla.metadata.active_controller import ActiveController
+from ottla.metadata.broker_lifecycle import lease_ms
 from ottla.metadata.cluster_controller import ClusterController
-from ottla.metadata.cluster_metadata import ClusterMetadata, NotController
+from ottla.metadata.cluster_metadata import ClusterMetadata, MovedAway, NotController
+from ottla.metadata.freezable_store import FreezableStore
 from ottla.metadata.leadership_lease import LeadershipLease, node_of
 from ottla.metadata.policies import Policies
 from ottla.metadata.registered_brokers import RegisteredBrokers, found_in
@@ -257,6 +259,18 @@ class Membership(ClusterMember):
             changing.cancel()
 
 
+def zookeeper_store(config: "BrokerConfig", session_file: Path | None) -> MetadataStore:
+    """The store that the settings name; `session_file` is as for `ZooKeeperStore`."""
+    assert config.zookeeper_connect is not None
+    return ZooKeeperStore(
+        config.zookeeper_connect,
+        session_timeout_ms=config.zookeeper_session_timeout_ms,
+        connection_timeout_ms=config.zookeeper_connection_timeout_ms,
+        session_file=session_file,
+        security=zookeeper_security(config),
+    )
+
+
 async def open_cluster(
     config: "BrokerConfig",
     clock: "Clock",
@@ -267,30 +281,26 @@ async def open_cluster(
     stack: AsyncExitStack,
     stop_broker: Callable[[str], None],
     policies: Policies,
+    *,
+    may_move: bool = False,
 ) -> tuple[ClusterMetadata, Join]:
     """Reach the store, and take the log directories for this cluster; `stack` ends the session.
 
-    `open_store` gives another store than the one the settings name; `stop_broker` is as for `Membership`.
+    `open_store` gives another store than the one the settings name; `stop_broker` is as for `Membership`; `may_move`:
+    the cluster moves to a quorum while this broker runs.
 
     Raises `StoreUnavailable`, and what `LogDirectories.acquire` does.
     """
-    assert config.zookeeper_connect is not None
     directories.lock()  # or the session that a process with the same directories has at this moment would be ended
     session_file = directories.online[0].path / SESSION_FILE
-    store: MetadataStore
-    if open_store is not None:
-        store = open_store(session_file)
-    else:
-        store = ZooKeeperStore(
-            config.zookeeper_connect,
-            session_timeout_ms=config.zookeeper_session_timeout_ms,
-            connection_timeout_ms=config.zookeeper_connection_timeout_ms,
-            session_file=session_file,
-            security=zookeeper_security(config),
-        )
+    store = open_store(session_file) if open_store is not None else zookeeper_store(config, session_file)
+    if may_move:
+        store = FreezableStore(store)
     metadata = ClusterMetadata(store, config, clock, policies)
     stack.push_async_callback(metadata.close)
     cluster_id = await metadata.open(directories.find_cluster_id())
+    if not may_move:
+        metadata.when_frozen(lambda: stop_broker(str(MovedAway())))
     directories.acquire(cluster_id=cluster_id, node_id=config.node_id, zookeeper=True)
     disk_record = DiskRecord(store, config.node_id, directories)
     await disk_record.check()
@@ -300,8 +310,11 @@ async def open_cluster(
         registered = RegisteredBrokers(
             found_in(store), resolve, config.inter_broker_peer_addresses, lambda: metadata.broker_epoch
         )
-        return Membership(
+        member = Membership(
             store, metadata, registered, replicas, config, clock, loop, connect, directories, disk_record, stop_broker
         )
+        if may_move:  # the quorum, which this broker may not reach, elects others that much later
+            metadata.when_frozen(lambda: member.leadership_lease.end_after(lease_ms(config) / 1000))
+        return member
 
     return metadata, join

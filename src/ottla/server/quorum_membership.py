@@ -86,9 +86,11 @@ class QuorumMembership(ClusterMember):
         connect_controller: Connect,
         directories: "LogDirectories",
         stop_broker: Callable[[str], None],
+        moved_as: UUID | None,
     ) -> None:
         """`connect` reaches other brokers, and `connect_controller` the controllers, as their listeners want it;
-        `stop_broker` is called with the reason when this broker cannot go on."""
+        `stop_broker` is called with the reason when this broker cannot go on; `moved_as` is as for
+        `BrokerLifecycle`."""
         self.metadata = metadata
         self._node = node
         self._directories = directories
@@ -108,6 +110,7 @@ class QuorumMembership(ClusterMember):
             failed_directories=self._failed_directories,
             cordoned_directories=self._cordoned_directories,
             stop_broker=stop_broker,
+            moved_as=moved_as,
         )
         super().__init__(
             metadata,
@@ -360,8 +363,11 @@ async def open_quorum(
     stack: AsyncExitStack,
     stop_broker: Callable[[str], None],
     policies: Policies,
+    *,
+    moved_as: UUID | None = None,
 ) -> tuple[QuorumMetadata, Join]:
-    """Reach the quorum, take the log directories for its cluster, and follow its log; `stack` ends that.
+    """Reach the quorum, take the log directories for its cluster, and follow its log; `stack` ends that. `moved_as` is
+    as for `BrokerLifecycle`.
 
     Raises `InvalidConfig` where no controller answers, and what `LogDirectories.acquire` does.
     """
@@ -369,7 +375,10 @@ async def open_quorum(
     directories.lock()
     cluster_id = directories.find_cluster_id() or await _cluster_id(config, connect_controller)
     directories.acquire(cluster_id=cluster_id, node_id=config.node_id)
-    directory_id = directory_uuid(_metadata_directory(config, directories, cluster_id).directory_id)
+    if moved_as is not None and not all(directory.was_clean for directory in directories.online):
+        log.warning("not everything was on the disk when this broker left ZooKeeper: it counts as restarted")
+        moved_as = None
+    directory_id = directory_uuid(metadata_directory(config, directories, cluster_id).directory_id)
     metadata = QuorumMetadata(config, cluster_id, policies, stop_broker=stop_broker)
     node = open_node(config, cluster_id, directory_id, connect_controller, stop_broker)
     node.register(metadata, lambda: None if metadata.state.in_transaction else snapshot_records(metadata.state))
@@ -401,13 +410,14 @@ async def open_quorum(
             connect_controller,
             directories,
             stop_broker,
+            moved_as,
         )
         return membership
 
     return metadata, join
 
 
-def _metadata_directory(config: "BrokerConfig", directories: "LogDirectories", cluster_id: str) -> LogDirectory:
+def metadata_directory(config: "BrokerConfig", directories: "LogDirectories", cluster_id: str) -> LogDirectory:
     """The directory of the metadata log, which may be none of the log directories. Raises as `LogDirectory.acquire`."""
     if directories.of_metadata is not None:
         return directories.of_metadata

@@ -90,3 +90,36 @@ def test_other_nodes_have_no_quorum(given: dict[str, str]) -> None:
 def test_what_contradicts_is_refused_in_a_sentence(given: dict[str, str], problem: str) -> None:
     with pytest.raises(InvalidConfig, match=problem):
         BrokerConfig(given)
+
+
+MOVING = {
+    **CONTROLLER,
+    "process.roles": "broker,controller",
+    "listeners": "PLAINTEXT://a:1,CONTROLLER://a:2",
+    "controller.quorum.voters": "1@a:2,2@b:2",
+    "zookeeper.connect": "zk:2181",
+    "zookeeper.metadata.migration.enable": "true",
+}
+
+
+def test_a_node_that_moves_from_zookeeper_has_settings_for_before_and_after() -> None:
+    moving = BrokerConfig(MOVING)
+    assert moving.is_migrating
+    assert moving.quorum is not None
+    before, after = moving.on_zookeeper(), moving.under_quorum()
+    assert (before.is_migrating, before.quorum, before.zookeeper_connect) == (False, None, "zk:2181")
+    assert before.process_roles == ("broker",)
+    assert [listener.name for listener in before.listeners] == ["PLAINTEXT"]
+    assert (after.is_migrating, after.zookeeper_connect, after.quorum) == (False, None, moving.quorum)
+    assert after.process_roles == ("broker", "controller")
+
+
+def test_without_the_switch_a_node_with_zookeeper_stays_there() -> None:
+    staying = BrokerConfig({**MOVING, "zookeeper.metadata.migration.enable": "false"})
+    assert (staying.is_migrating, staying.quorum) == (False, None)
+
+
+@pytest.mark.parametrize("voters", ["", "1@a:2"])
+def test_a_node_that_moves_names_the_controllers(voters: str) -> None:
+    with pytest.raises(InvalidConfig, match=r"zookeeper\.metadata\.migration\.enable: name the controllers"):
+        BrokerConfig({**MOVING, "controller.quorum.voters": voters, "controller.quorum.bootstrap.servers": ""})

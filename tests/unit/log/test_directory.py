@@ -11,7 +11,7 @@ from tests.unit.log.driver import Disk, SetClock
 from ottla.config.log import LogConfig
 from ottla.errors import InconsistentTopicId, InvalidConfig, KafkaStorageError
 from ottla.ids import BrokerId, LeaderEpoch, Offset, PartitionId, TopicId, TopicName, TopicPartition
-from ottla.log import checkpoints
+from ottla.log import checkpoints, meta_properties
 from ottla.log.directories import LogDirectories
 from ottla.log.directory import LogDirectory
 from ottla.log.fs import RealFileSystem
@@ -73,6 +73,37 @@ def test_closing_twice_changes_nothing(tmp_path: Path) -> None:
     assert before[1] == "0\n1\nsome-topic 0 1\n"
     directories.close()
     assert [(tmp_path / name).read_text() for name in CHECKPOINTS] == before
+
+
+def test_directories_can_be_unloaded_and_loaded_again_under_one_lock(tmp_path: Path) -> None:
+    directories = _open(tmp_path)
+    log = directories.create_log(_tp(0), TopicId(uuid4()), CONFIG)
+    log.append_as_leader(_batch(), LeaderEpoch(3))
+    log.high_watermark = Offset(2)
+    directories.unload()
+    assert directories.get(_tp(0)) is None
+    with pytest.raises(KafkaStorageError):
+        LogDirectories([tmp_path], fs=RealFileSystem(), clock=SetClock()).lock()
+    directories.acquire(cluster_id=CLUSTER, node_id=NODE)
+    assert directories.directories[0].was_clean
+    again = directories.load_all(lambda topic: CONFIG)[_tp(0)]
+    assert (again.log_end_offset, again.high_watermark) == (2, 2)
+    directories.close()
+
+
+def test_the_directories_of_a_broker_that_has_left_zookeeper_are_those_of_a_node_of_a_quorum(tmp_path: Path) -> None:
+    fs = RealFileSystem()
+    LogDirectory(tmp_path, fs=fs, clock=SetClock()).acquire(cluster_id=CLUSTER, node_id=NODE, zookeeper=True)
+    before = meta_properties.read(fs, str(tmp_path))
+    for _ in range(2):
+        meta_properties.leave_zookeeper(fs, str(tmp_path))
+        found = meta_properties.read(fs, str(tmp_path))
+        assert found == {
+            "version": "1",
+            "cluster.id": CLUSTER,
+            "node.id": "4",
+            "directory.id": before["directory.id"],
+        }
 
 
 def test_a_start_that_fails_before_loading_leaves_the_directory_as_it_was(tmp_path: Path) -> None:

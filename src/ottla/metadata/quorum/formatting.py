@@ -235,7 +235,8 @@ def _voter(node_id: int, directory_id: UUID, endpoint: Endpoint) -> Voter:
 
 
 def _check_roles(config: BrokerConfig) -> None:
-    if not config.given.get("process.roles", "").strip() or config.zookeeper_connect is not None:
+    is_on_zookeeper = config.zookeeper_connect is not None and not config.is_migrating
+    if not config.given.get("process.roles", "").strip() or is_on_zookeeper:
         raise InvalidConfig(
             "the settings are not those of a node of a quorum: process.roles is missing, or zookeeper.connect is set; "
             "directories of other brokers need no format"

@@ -1,0 +1,154 @@
+"""The move of a cluster from ZooKeeper to its own controllers: what the active controller of the quorum does for it.
+
+    wait     until all brokers have announced that they are ready (`store.migration_layout`)
+    freeze   `/migration`: from now on no broker changes the tree, and none is its controller
+    read     the whole tree, as records: the first of the metadata log, in one transaction
+
+Each step leaves the tree as the next controller can go on with it, if this one dies: what was frozen stays frozen, and
+reads the same. Only once the records are committed, the log is the truth.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+from ottla.cluster.image import SECURITY_PROTOCOL_CODES
+from ottla.cluster.metadata_log.levels import RANGES
+from ottla.cluster.metadata_log.registrations import CONFIRMS_LEADERSHIP, BrokerRegistration, ListenerAddress
+from ottla.errors import OttlaError
+from ottla.metadata.service import WrongCluster
+from ottla.metadata.store import layout, migration_layout
+from ottla.metadata.store.base import MetadataStore, Node, StoreConflict
+from ottla.metadata.store.migration_layout import Freeze, MovingBroker
+from ottla.metadata.tree_records import records_of
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S: Final = 0.5
+LOG_EVERY_S: Final = 30.0
+ATTEMPTS: Final = 20
+"""At the controller's seat, which brokers race for until they see the freeze."""
+FIRST_EPOCH: Final = 1
+"""The epochs of brokers that came from ZooKeeper begin here: below the offset of any later registration."""
+
+
+class ZooKeeperMigration:
+    """This node's part in it as a controller. On the loop's thread."""
+
+    def __init__(self, store: MetadataStore, cluster_id: str, node_id: int) -> None:
+        """`store` is open; `cluster_id` is the quorum's."""
+        self._store = store
+        self._cluster_id = cluster_id
+        self._node_id = node_id
+        self._logged = "", 0.0
+        """The newest log line, and its time."""
+
+    async def first_records(self, epoch: int) -> list[bytes]:
+        """Wait until the brokers are ready, freeze the tree, and return it as framed records.
+
+        `epoch` is that of this node's term. Problems are logged, and looked at again.
+        """
+        while True:
+            try:
+                freeze = await self._frozen(epoch)
+                if freeze is not None:
+                    return await self._read(freeze)
+            except StoreConflict as conflict:
+                log.info("%s; the move from ZooKeeper is tried again", conflict)
+            except OttlaError as problem:
+                self._wait_for(str(problem))
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    async def _frozen(self, epoch: int) -> Freeze | None:
+        """The freeze, which this node has made if none was there; None while brokers are not ready."""
+        freeze = migration_layout.read_freeze(await self._store.read(migration_layout.MIGRATION_PATH))
+        if freeze is None:
+            nodes = await self._all_nodes()
+            missing = self._missing(nodes)
+            if missing:
+                self._wait_for(missing)
+                return None
+            await self._store.commit(migration_layout.freeze_operations(nodes, self._node_id, epoch))
+            log.info("the metadata in ZooKeeper is frozen: this cluster moves to its own controllers")
+            freeze = migration_layout.read_freeze(await self._store.read(migration_layout.MIGRATION_PATH))
+        if freeze is not None and freeze.cluster_id != self._cluster_id:
+            raise WrongCluster(self._wrong(freeze.cluster_id))
+        return freeze
+
+    async def _all_nodes(self) -> dict[str, Node]:
+        """The tree; while a broker that runs is not ready, only the part that `_missing` needs."""
+        some: dict[str, Node] = {}
+        for path in (
+            layout.BROKERS_PATH,
+            migration_layout.ANNOUNCEMENTS_PATH,
+            layout.CLUSTER_ID_PATH,
+            layout.CONTROLLER_EPOCH_PATH,
+        ):
+            some |= await self._store.read(path)
+        return some if self._missing(some) else await self._store.read("/")
+
+    def _missing(self, nodes: Mapping[str, Node]) -> str:
+        """What has to happen before the freeze, as the end of a sentence; empty if nothing has."""
+        image = layout.read_image(nodes)
+        if image.cluster_id != self._cluster_id:
+            raise WrongCluster(self._wrong(image.cluster_id))
+        if layout.CONTROLLER_EPOCH_PATH not in nodes:
+            return "none of its brokers has been the controller yet"
+        unready = migration_layout.unready(image, migration_layout.read_announcements(nodes))
+        return "; ".join(f"broker {broker_id} {why}" for broker_id, why in unready.items())
+
+    def _wrong(self, found: str) -> str:
+        return (
+            f"the controllers were formatted for cluster {self._cluster_id}, and ZooKeeper has "
+            f"{f'cluster {found}' if found else 'none'}: format them with that id, or correct zookeeper.connect"
+        )
+
+    async def _read(self, freeze: Freeze) -> list[bytes]:
+        await self._close_seat()
+        nodes = await self._store.read("/")
+        log.info("the frozen metadata is read from ZooKeeper: %d nodes", len(nodes))
+        return records_of(nodes, map(_registration, freeze.brokers, range(FIRST_EPOCH, 1 << 31)))
+
+    async def _close_seat(self) -> None:
+        """See that no broker is or becomes the controller. Raises `StoreConflict` if some broker is always quicker."""
+        for attempt in range(1, ATTEMPTS + 1):
+            nodes = await self._store.read(layout.CONTROLLER_PATH)
+            nodes |= await self._store.read(layout.CONTROLLER_EPOCH_PATH)
+            if migration_layout.is_seat_closed(nodes):
+                return
+            operations = migration_layout.vacate_operations(nodes) or migration_layout.close_operations(nodes)
+            try:
+                await self._store.commit(operations)
+            except StoreConflict:
+                if attempt == ATTEMPTS:
+                    raise
+
+    def _wait_for(self, reason: str) -> None:
+        """Log the reason, unless it was logged a short time ago."""
+        logged, at = self._logged
+        now = asyncio.get_running_loop().time()
+        if reason != logged or now - at >= LOG_EVERY_S:
+            log.warning("the move from ZooKeeper waits: %s", reason)
+            self._logged = reason, now
+
+
+def _registration(moving: MovingBroker, epoch: int) -> BrokerRegistration:
+    """A broker's registration with the quorum, under which it goes on to lead until its own comes."""
+    broker = moving.broker
+    return BrokerRegistration(
+        broker_id=broker.broker_id,
+        incarnation_id=moving.incarnation_id,
+        epoch=epoch,
+        listeners=tuple(
+            ListenerAddress(
+                name, host, port, SECURITY_PROTOCOL_CODES[broker.security_protocols.get(name, layout.PLAINTEXT)]
+            )
+            for name, (host, port) in broker.endpoints.items()
+        ),
+        features={**RANGES, CONFIRMS_LEADERSHIP: (0, 1)},
+        rack=broker.rack,
+        fenced=False,
+        in_controlled_shutdown=False,
+        directories=(),  # it reports where its replicas are once it has moved
+    )

@@ -1,0 +1,268 @@
+"""A node's part in the move of its cluster from ZooKeeper to a quorum of controllers, from its start to the switch.
+
+    on ZooKeeper   it serves as any broker, runs or follows a node of the quorum beside, and announces that it is ready
+    moved          the log has the metadata: the broker leaves ZooKeeper, and goes on under the quorum (`broker`)
+    later starts   `zookeeper.left` in the metadata directory: ZooKeeper is no longer needed
+
+A start between the freeze and the move goes under the quorum, too, and waits there for the metadata.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
+
+from ottla.cluster.metadata_log.state import ClusterState
+from ottla.config.quorum import SWITCH
+from ottla.errors import InvalidConfig, OttlaError, sentence
+from ottla.ids import BrokerId
+from ottla.log.fs import FileSystem, replace_atomically
+from ottla.log.meta_properties import directory_uuid, leave_zookeeper
+from ottla.metadata.cluster_metadata import ClusterMetadata
+from ottla.metadata.quorum.node import CommittedBatch, LeaderAndEpoch, OffsetAndEpoch, QuorumNode
+from ottla.metadata.service import WrongCluster
+from ottla.metadata.store import layout
+from ottla.metadata.store.base import Create, MetadataStore, StoreConflict, StoreUnavailable, Update
+from ottla.metadata.store.migration_layout import (
+    MIGRATION_PATH,
+    Announcement,
+    Freeze,
+    announcement_node,
+    announcement_path,
+    read_freeze,
+)
+from ottla.metadata.zookeeper_migration import ZooKeeperMigration
+from ottla.server.membership import zookeeper_store
+from ottla.server.quorum_membership import metadata_directory, opens_observers
+from ottla.tasks import Tasks
+
+if TYPE_CHECKING:
+    from ottla.client.sockets import Connect
+    from ottla.config.broker import BrokerConfig
+    from ottla.log.directories import LogDirectories
+    from ottla.metadata.view import MetadataView
+
+log = logging.getLogger(__name__)
+
+LEFT: Final = "zookeeper.left"
+LOOK_EVERY_S: Final = 0.5
+REMOVE: Final = f"remove zookeeper.connect and {SWITCH} from this node's settings before its next start"
+
+
+class _Arrival:
+    """A `Listener` that waits for the first metadata in the log of the quorum."""
+
+    def __init__(self, arrived: Callable[[], None]) -> None:
+        self._arrived: Callable[[], None] | None = arrived
+        self._state = ClusterState()
+
+    def handle_snapshot(self, snapshot: OffsetAndEpoch, records: Iterable[bytes]) -> None:
+        """See whether there is metadata in a snapshot."""
+        if self._arrived is not None:
+            self._state = ClusterState()
+            self._take(records)
+
+    def handle_commit(self, batch: CommittedBatch) -> None:
+        """See whether there is metadata by now."""
+        if self._arrived is not None:
+            self._take(batch.records)
+
+    def handle_leader_change(self, leader: LeaderAndEpoch) -> None:
+        """The leader does not matter here."""
+
+    def _take(self, records: Iterable[bytes]) -> None:
+        try:
+            self._state.replay_all(records)
+        except OttlaError as problem:
+            log.error("the log of the quorum cannot be followed, and this node does not move: %s", sentence(problem))
+            self._arrived = None
+        if self._state.metadata_version and self._arrived is not None:
+            self._arrived()
+            self._arrived = None
+            self._state = ClusterState()  # nothing is kept twice
+
+
+class Migration:
+    """The move, seen from one node. On the loop's thread."""
+
+    def __init__(
+        self, config: "BrokerConfig", store: MetadataStore, cluster_id: str, freeze: Freeze | None, fs: FileSystem
+    ) -> None:
+        """`store` is a session of its own, and open; `freeze` is the one that is in it by now."""
+        self.cluster_id = cluster_id
+        """That of ZooKeeper."""
+        self.has_begun = freeze is not None
+        """Whether the metadata has been frozen before this start: this node begins under the quorum."""
+        self.incarnation_id = uuid4()
+        """With which the broker registers after the switch."""
+        self._config = config
+        self._store = store
+        self._fs = fs
+        self._is_open = True
+        self._arrived = asyncio.Event()
+        self._tasks = Tasks()
+
+    @property
+    def id_of_new_directory(self) -> str | None:
+        """The cluster for which a controller's directory may be formatted by its start; None once the log may have
+        metadata, which such a directory has lost."""
+        return None if self.has_begun else self.cluster_id
+
+    def takes_over(self, cluster_id: str) -> Callable[[int], Awaitable[Sequence[bytes]]]:
+        """How the controller of this node, which is of that cluster, takes the metadata over."""
+        return ZooKeeperMigration(self._store, cluster_id, self._config.node_id).first_records
+
+    def follow(self, node: QuorumNode) -> None:
+        """Look for the metadata in the log."""
+        node.register(_Arrival(self._arrived.set))
+
+    def announce(self, node: QuorumNode, metadata: "MetadataView", directories: "LogDirectories") -> None:
+        """Announce from now on whether this broker is ready, whenever it is registered."""
+        assert isinstance(metadata, ClusterMetadata)
+        self._tasks.spawn(self._announce(node, metadata, directories), "announcement of the move")
+
+    async def _announce(self, node: QuorumNode, metadata: ClusterMetadata, directories: "LogDirectories") -> None:
+        path = announcement_path(BrokerId(self._config.node_id))
+        while not self._arrived.is_set():
+            if metadata.is_registered:
+                problem = _problem(node, directories)
+                wanted = announcement_node(Announcement(metadata.broker_epoch, self.incarnation_id, problem))
+                try:
+                    known = (await self._store.read(path)).get(path)
+                    if known is None or not known.is_own:  # that of a process before goes with its session
+                        await self._store.commit([Create(path, wanted, session_bound=True)])
+                    elif known.data != wanted:
+                        await self._store.commit([Update(path, wanted, known.version)])
+                except (StoreConflict, StoreUnavailable) as refused:
+                    log.info("%s; the announcement of the move is made again", refused)
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    async def until_moved(self) -> None:
+        """Wait until the log has the metadata of ZooKeeper. Raises `InvalidConfig` if it has other metadata."""
+        await self._arrived.wait()
+        while True:
+            try:
+                freeze = read_freeze(await self._store.read(MIGRATION_PATH))
+            except StoreUnavailable as problem:
+                log.warning("%s; the move waits for it", problem)
+                await asyncio.sleep(LOOK_EVERY_S)
+                continue
+            if freeze is None or freeze.cluster_id != self.cluster_id:
+                raise InvalidConfig(
+                    "the quorum's log has metadata that did not come from this ZooKeeper: its controllers belong to "
+                    "another cluster, or were formatted with other settings; format them anew"
+                )
+            return
+
+    def leave_when_moved(self, node: QuorumNode, failed: Callable[[str], None]) -> None:
+        """Have a controller without a broker leave ZooKeeper for good, once the log has the metadata."""
+
+        async def follow() -> None:
+            try:
+                await self.until_moved()
+                await self.leave()
+            except (OttlaError, OSError) as problem:
+                failed(sentence(problem))
+
+        self.follow(node)
+        self._tasks.spawn(follow(), "move from ZooKeeper")
+
+    async def leave(self) -> None:
+        """Note that this node has left ZooKeeper for good, and end its session. Raises OSError."""
+        for path in {*self._config.log_dirs, self._config.metadata_log_dir or self._config.log_dirs[0]}:
+            leave_zookeeper(self._fs, str(path))
+        replace_atomically(self._fs, _marker(self._config), f"{self.cluster_id}\n".encode())
+        await self._close_store()
+        log.warning("this node has left ZooKeeper, and does not need it any longer: %s", REMOVE)
+
+    async def close(self) -> None:
+        """End the session with ZooKeeper."""
+        await self._tasks.close()
+        await self._close_store()
+
+    async def _close_store(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            await self._store.close()
+
+
+def _problem(node: QuorumNode, directories: "LogDirectories") -> str:
+    """What keeps this broker from moving; empty if nothing does.
+
+    Under the quorum, it could not tell replicas that were on a lost disk from those that it never had.
+    """
+    if node.leader.leader_id is None or node.high_watermark is None:
+        return "reaches no active controller of the quorum"
+    if directories.is_in_doubt or not directories.all_online:
+        return "has a log directory that has failed, or whose replicas are not filled again yet"
+    return ""
+
+
+def has_left(config: "BrokerConfig", fs: FileSystem) -> bool:
+    """Whether this node has left ZooKeeper, though its settings still name it."""
+    left = fs.exists(_marker(config))
+    if left:
+        log.warning("this node has left ZooKeeper, which zookeeper.connect still names: %s", REMOVE)
+    return left
+
+
+def _marker(config: "BrokerConfig") -> str:
+    return os.path.join(config.metadata_log_dir or config.log_dirs[0], LEFT)
+
+
+async def open_migration(
+    config: "BrokerConfig",
+    open_store: Callable[[Path], MetadataStore] | None,
+    fs: FileSystem,
+    stack: AsyncExitStack,
+) -> Migration:
+    """Reach ZooKeeper; `stack` leaves it.
+
+    Raises `StoreUnavailable`, `MalformedNode`, `WrongCluster` where ZooKeeper has no cluster.
+    """
+    store = open_store(Path(_marker(config))) if open_store is not None else zookeeper_store(config, None)
+    try:
+        await store.open()
+        nodes = await store.read(layout.CLUSTER_ID_PATH)
+        if not nodes:
+            raise WrongCluster(
+                f"{SWITCH}: ZooKeeper at {config.zookeeper_connect} has no cluster that could move; start the brokers "
+                "without this setting first, or begin with controllers instead (without zookeeper.connect)"
+            )
+        cluster_id = layout.read_cluster_id(nodes[layout.CLUSTER_ID_PATH])
+        freeze = read_freeze(await store.read(MIGRATION_PATH))
+    except OttlaError as problem:
+        await store.close()
+        if isinstance(problem, StoreUnavailable):
+            raise StoreUnavailable(f"{problem}; if the cluster has left ZooKeeper meanwhile, {REMOVE}") from problem
+        raise
+    migration = Migration(config, store, cluster_id, freeze, fs)
+    stack.push_async_callback(migration.close)
+    return migration
+
+
+async def open_observer(
+    config: "BrokerConfig",
+    cluster_id: str,
+    directories: "LogDirectories",
+    connect: "Connect",
+    stack: AsyncExitStack,
+    failed: Callable[[str], None],
+) -> QuorumNode:
+    """The node with which a broker that is no controller follows the log of the quorum; `stack` closes it.
+
+    Raises as `LogDirectories.acquire`.
+    """
+    directories.lock()
+    directories.acquire(cluster_id=cluster_id, node_id=config.node_id, zookeeper=True)
+    directory = directories.of_metadata = metadata_directory(config, directories, cluster_id)
+    directory_id = directory_uuid(directory.directory_id)
+    open_node = opens_observers(directories.fs, directories.clock)
+    node = open_node(config, cluster_id, directory_id, connect, failed)
+    await node.start()
+    stack.push_async_callback(node.close)
+    return node

@@ -1,0 +1,220 @@
+"""The move of a tree into the log: it waits, freezes, reads, and goes on where a controller before has died."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from uuid import UUID
+
+import pytest
+from tests.support.quorum_brokers import CLUSTER_ID, ControllerAlone, FakeBroker, registration, run
+
+from ottla.cluster.commands import Command, CreateTopic, RegisterBroker, SetConfigs, SetController
+from ottla.cluster.image import NOT_YET_LED, BrokerImage, PartitionImage, ResourceType, TopicImage, empty_image
+from ottla.cluster.metadata_log.partitions import MIGRATING
+from ottla.cluster.metadata_log.state import ClusterState
+from ottla.errors import ApiError
+from ottla.ids import BrokerId, LeaderEpoch, PartitionId, TopicId, TopicName
+from ottla.metadata import zookeeper_migration
+from ottla.metadata.store import layout
+from ottla.metadata.store.base import Create, Operation, StoreUnavailable
+from ottla.metadata.store.migration_layout import (
+    MIGRATION_PATH,
+    Announcement,
+    announcement_node,
+    announcement_path,
+    is_seat_closed,
+)
+from ottla.metadata.zookeeper_migration import ZooKeeperMigration
+from ottla.testing.memory_store import MemoryStore, MemoryTree
+
+ONE, TWO = BrokerId(1), BrokerId(2)
+CLUSTER = CLUSTER_ID
+PART = PartitionImage(PartitionId(0), TWO, LeaderEpoch(7), (ONE, TWO), (TWO, ONE), 0)
+WAITING = PartitionImage(PartitionId(1), BrokerId(-1), LeaderEpoch(-1), (TWO, ONE), (), NOT_YET_LED)
+TOPIC = TopicImage(TopicName("t"), TopicId(UUID(int=1)), (PART, WAITING))
+
+
+def incarnation(broker_id: int) -> UUID:
+    return UUID(int=500 + broker_id)
+
+
+class Dying(MemoryStore):
+    """Its process dies at the n-th commit, before or after that is carried out."""
+
+    def __init__(self, tree: MemoryTree, at: int, *, after: bool) -> None:
+        super().__init__(tree)
+        self._left, self._after = at, after
+
+    async def commit(self, operations: Sequence[Operation]) -> None:
+        self._left -= 1
+        if self._left == 0:
+            if self._after:
+                await super().commit(operations)
+            raise asyncio.CancelledError
+        await super().commit(operations)
+
+
+async def opened(tree: MemoryTree, make: Callable[[MemoryTree], MemoryStore] = MemoryStore) -> MemoryStore:
+    store = make(tree)
+    await store.open()
+    return store
+
+
+async def on_zookeeper(tree: MemoryTree, *, ready: Sequence[BrokerId] = (ONE, TWO)) -> list[MemoryStore]:
+    """The sessions of two brokers, the first of which is the controller."""
+    first = await opened(tree)
+    commands: list[Command] = [
+        CreateTopic(TOPIC, {"retention.ms": "1"}),
+        SetConfigs(ResourceType.USER, "alice", {"producer_byte_rate": "5"}),
+        SetController(ONE),
+    ]
+    operations = layout.operations_for(commands, empty_image(CLUSTER), {}, controller_epoch=3, now_ms=0)
+    await first.commit([Create(layout.CLUSTER_ID_PATH, layout.cluster_id_node(CLUSTER)), *operations])
+    sessions = []
+    for broker_id in (ONE, TWO):
+        session = first if broker_id == ONE else await opened(tree)
+        broker = BrokerImage(broker_id, -1, f"r{broker_id}", {"PLAINTEXT": ("h", 9000 + broker_id)}, True)
+        await session.commit(
+            layout.operations_for([RegisterBroker(broker)], empty_image(CLUSTER), {}, controller_epoch=0, now_ms=0)
+        )
+        if broker_id in ready:
+            await announce(session, broker_id)
+        sessions.append(session)
+    return sessions
+
+
+async def announce(session: MemoryStore, broker_id: BrokerId) -> None:
+    path = f"{layout.BROKERS_PATH}/{broker_id}"
+    epoch = (await session.read(path))[path].created
+    ready = Announcement(epoch, incarnation(broker_id))
+    await session.commit([Create(announcement_path(broker_id), announcement_node(ready), True)])
+
+
+def check(tree: MemoryTree, records: Sequence[bytes]) -> None:
+    """All of it is there, and the brokers lead what they have led."""
+    assert is_seat_closed(tree.nodes)
+    state = ClusterState(CLUSTER)
+    state.replay_all(records)
+    image = state.image()
+    led, waiting = image.topics[TOPIC.name].partitions
+    assert led == PART
+    assert (waiting.leader, waiting.leader_epoch, waiting.isr) == (-1, 0, (TWO, ONE))
+    assert image.configs[ResourceType.USER, "alice"] == {"producer_byte_rate": "5"}
+    assert {number: each.incarnation_id for number, each in state.brokers.items()} == {
+        number: incarnation(number) for number in (1, 2)
+    }
+    assert {each.broker_id: (each.rack, each.endpoints["PLAINTEXT"][1]) for each in image.brokers.values()} == {
+        ONE: ("r1", 9001),
+        TWO: ("r2", 9002),
+    }
+    assert set(state.topics.states[TOPIC.topic_id].partitions[PartitionId(0)].directories) == {MIGRATING}
+
+
+def test_the_tree_is_frozen_and_read_once_the_last_broker_is_ready(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(zookeeper_migration, "LOOK_EVERY_S", 0.01)
+
+    async def main() -> None:
+        tree = MemoryTree()
+        _, second = await on_zookeeper(tree, ready=[ONE])
+        moving = asyncio.ensure_future(ZooKeeperMigration(await opened(tree), CLUSTER, 9).first_records(4))
+        async with asyncio.timeout(20):
+            while "broker 2 was started without the settings of the quorum" not in caplog.text:
+                await asyncio.sleep(0.01)
+            assert MIGRATION_PATH not in tree.nodes
+            await announce(second, TWO)
+            check(tree, await moving)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_another_controller_goes_on_where_one_has_died(at: int, after: bool) -> None:
+    async def main() -> None:
+        tree = MemoryTree()
+        sessions = await on_zookeeper(tree)
+        dying = await opened(tree, lambda tree: Dying(tree, at, after=after))
+        with pytest.raises(asyncio.CancelledError):
+            await ZooKeeperMigration(dying, CLUSTER, 9).first_records(4)
+        if MIGRATION_PATH in tree.nodes:  # brokers that have ended since are in the freeze
+            sessions[1].expire()
+        check(tree, await ZooKeeperMigration(await opened(tree), CLUSTER, 8).first_records(5))
+
+    asyncio.run(main())
+
+
+def test_controllers_of_another_cluster_freeze_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(zookeeper_migration, "LOOK_EVERY_S", 0.01)
+
+    async def main() -> None:
+        tree = MemoryTree()
+        await on_zookeeper(tree)
+        moving = asyncio.ensure_future(ZooKeeperMigration(await opened(tree), "other", 9).first_records(4))
+        async with asyncio.timeout(20):
+            while f"formatted for cluster other, and ZooKeeper has cluster {CLUSTER}" not in caplog.text:
+                await asyncio.sleep(0.01)
+        moving.cancel()
+        assert MIGRATION_PATH not in tree.nodes
+
+    asyncio.run(main())
+
+
+def test_a_store_that_is_away_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zookeeper_migration, "LOOK_EVERY_S", 0.01)
+
+    class Away(MemoryStore):
+        failures = 3
+
+        async def commit(self, operations: Sequence[Operation]) -> None:
+            if self.failures:
+                self.failures -= 1
+                raise StoreUnavailable("it is away")
+            await super().commit(operations)
+
+    async def main() -> None:
+        tree = MemoryTree()
+        await on_zookeeper(tree)
+        check(tree, await ZooKeeperMigration(await opened(tree, Away), CLUSTER, 9).first_records(4))
+
+    asyncio.run(main())
+
+
+async def take_over(epoch: int) -> list[bytes]:
+    """A tree with two brokers that are ready."""
+    tree = MemoryTree()
+    await on_zookeeper(tree)
+    return await ZooKeeperMigration(await opened(tree), CLUSTER, 9).first_records(epoch)
+
+
+def test_brokers_go_on_to_lead_if_they_come_within_their_session() -> None:
+    async def scenario(alone: ControllerAlone) -> None:
+        def led() -> PartitionImage:
+            return alone.controller.image.topics[TOPIC.name].partitions[0]
+
+        assert set(alone.controller.image.brokers) == {ONE, TWO}
+        assert (led().leader, led().leader_epoch) == (TWO, 7)
+        with pytest.raises(ApiError):  # another process, which may have lost what the first had
+            await alone.controller.register_broker(registration(TWO))
+        moved = await FakeBroker(alone, ONE).start(incarnation_id=incarnation(ONE), log_dirs=[UUID(int=601)])
+        assert moved.epoch == 1
+        await asyncio.sleep(8)
+        assert (led().leader, led().leader_epoch) == (TWO, 7)
+        await asyncio.sleep(2)  # broker 2 has not come
+        assert set(alone.controller.image.brokers) == {ONE}
+        assert (led().leader, led().leader_epoch, led().isr) == (ONE, 8, (ONE,))
+
+    run(scenario, take_over=take_over)
+
+
+def test_what_has_been_taken_over_is_not_taken_over_again() -> None:
+    async def scenario(alone: ControllerAlone) -> None:
+        alone.node.resign(alone.node.leader.epoch)
+        await alone.until(lambda: not alone.controller.is_active)
+        await alone.until(lambda: alone.controller.is_active)
+        records = [record for batch in alone.node.batches for record in batch.records]
+        assert sum(b"metadata.version" in record for record in records) == 1 + len(alone.controller.image.brokers)
+
+    run(scenario, take_over=take_over)
