@@ -69,7 +69,7 @@ def taken_late(handled: Iterable[Handled], lock_ns: int, at_once: int) -> Iterat
     """What the members of one process may have received before they were held up for longer than locks last.
 
     A call that no broker answers keeps Java's client for a minute, and then it hands out what it had fetched before,
-    locked or not: at most the records of one poll.
+    locked or not: at most `at_once`, the records of a poll and of the fetch behind it.
     """
     free_at: dict[int, int] = {}
     left: dict[int, int] = defaultdict(int)

@@ -154,7 +154,9 @@ class _Draft:
         first = self._change(topic_id, before, after)
         if self._is_led_anew(image, after):
             first.leader = after.leader
-        if _facts(changed(before, first, self._share).image) != _facts(after):
+        read = changed(before, first, self._share)
+        # Genuine Kafka complains of an eligible replica that is in sync: the record names those that remain.
+        if _facts(read.image) != _facts(after) or not set(read.eligible).isdisjoint(read.image.isr):
             self._name_facts(first, before, after)
         yield first
         for nth in range(1, max(bumps, steps)):

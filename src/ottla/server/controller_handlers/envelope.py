@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 SIZE_BYTES: Final = 4
 LARGE_BYTES: Final = 8 << 10
+_ANOTHER_LEADS: Final = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_LEADER_OR_FOLLOWER})
+"""The second for requests about the quorum itself. Brokers of genuine Kafka keep to the controller that they know until
+one of their Envelopes is refused with the first."""
 
 
 class ForwardedClient:
@@ -117,7 +120,7 @@ async def _forwarded(
     if quotas.enforced is not None:
         metered = forwarded.metered = quotas.enforced.begin(forwarded, len(data))
     answer = await _answer(handlers, inner, forwarded)
-    if any(code == ErrorCode.NOT_CONTROLLER for code in _error_codes(answer)):
+    if any(code in _ANOTHER_LEADS for code in _error_codes(answer)):
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
     if metered is not None:
         throttle_ms = metered.answered(has_answer=True)

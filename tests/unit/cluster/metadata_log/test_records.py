@@ -336,6 +336,21 @@ def test_a_snapshot_leaves_out_what_its_level_cannot_have(level: int, lost: set[
     assert (again.brokers[1].cordoned, again.brokers[2].is_from_zookeeper) == (None, level >= 8)
 
 
+def test_an_eligible_replica_that_comes_into_sync_is_named_as_eligible_no_longer() -> None:
+    state = state_of([_LEVEL, topic(), partition(0, 1, 2, 3, isr=[1], eligible_leader_replicas=[2, 3])])
+    before = state.image(0).topics[T].partitions[0]
+    assert (before.departed, before.eligible_count) == ((2, 3), 2)
+    after = before._replace(
+        isr=(BrokerId(1), BrokerId(2)),
+        departed=(BrokerId(3),),
+        eligible_count=1,
+        partition_epoch=before.partition_epoch + 1,
+    )
+    (written,) = _decoded(_records_for([SetPartitions(T, (after,))], state))
+    assert isinstance(written, records.PartitionChangeRecord)
+    assert (written.isr, written.eligible_leader_replicas) == ([1, 2], [3])
+
+
 def test_no_snapshot_is_of_the_middle_of_a_transaction() -> None:
     state = state_of([_LEVEL, records.BeginTransactionRecord(), topic()])
     with pytest.raises(InexpressibleChange, match="in the middle of a transaction"):
