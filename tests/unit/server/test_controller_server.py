@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 from uuid import UUID
 
 import pytest
@@ -10,6 +12,7 @@ from tests.support.controller_server import ask, envelope, port_of, running
 from tests.support.quorum_brokers import CLUSTER_ID, NODE, registration
 
 from ottla.client.errors import BrokerUnavailable
+from ottla.clock import SystemClock
 from ottla.errors import ErrorCode
 from ottla.ids import BrokerId
 from ottla.protocol.api import ApiKey, response_class
@@ -25,9 +28,12 @@ from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
 from ottla.protocol.messages.envelope import EnvelopeRequest
 from ottla.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from ottla.protocol.messages.list_groups import ListGroupsRequest
+from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from ottla.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from ottla.protocol.schema import Message
+from ottla.server.controller_handlers import envelope as envelopes
 from ottla.server.controller_server import ControllerServer
+from ottla.slices import Slices
 from ottla.testing.memory_quorum import MemoryQuorum
 
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
@@ -162,6 +168,16 @@ class TestEnvelopes:
             assert [each.error_code for each in (await ask(server, create("t"))).topics] == [ErrorCode.NOT_CONTROLLER]
 
         run(scenario)
+
+    def test_a_node_that_does_not_lead_the_quorum_says_so_of_the_envelope(self) -> None:
+        """Else a broker of genuine Kafka would go on asking it."""
+        remove = RemoveRaftVoterRequest(cluster_id=CLUSTER_ID, voter_id=2, voter_directory_id=UUID(int=200))
+        refused = RemoveRaftVoterResponse(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER, error_message="another leads")
+        handlers: Any = {ApiKey.REMOVE_RAFT_VOTER: lambda request, context: refused}
+        unmetered: Any = SimpleNamespace(enforced=None)
+        slices = Slices(SystemClock())
+        answer = asyncio.run(envelopes.handle(handlers, slices, unmetered, envelope(remove, 0), MagicMock()))
+        assert answer.error_code == ErrorCode.NOT_CONTROLLER
 
 
 def allow(principal: str, operation: int, *, kind: int = 4, name: str = "kafka-cluster") -> CreateAclsRequest:

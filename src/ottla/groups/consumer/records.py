@@ -15,6 +15,7 @@ Source: ConsumerGroup* among the coordinator records of Kafka 4.3.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
@@ -104,8 +105,8 @@ class ConsumerGroupCurrentMemberAssignmentValue(Message):
     member_epoch: Int32
     previous_member_epoch: Int32
     state: Int8
-    assigned_partitions: list[TopicPartitions]
-    partitions_pending_revocation: list[TopicPartitions]
+    assigned_partitions: list[PartitionsWithEpochs]
+    partitions_pending_revocation: list[PartitionsWithEpochs]
 
 
 @struct
@@ -114,6 +115,17 @@ class TopicPartitions(Struct):
 
     topic_id: UUID
     partitions: list[Int32]
+
+
+@struct
+class PartitionsWithEpochs(Struct):
+    """Partitions of a topic, and for each the member epoch in which it was assigned: offsets committed in that epoch or
+    a later one are taken by Kafka 4.3. Older ones pass over the epochs, and Kafka 4.3 complains where there are none.
+    """
+
+    topic_id: UUID
+    partitions: list[Int32]
+    assignment_epochs: list[Int32] = since(tag=0, default_factory=list)
 
 
 @message(versions=(0, 0), flexible=0)
@@ -320,8 +332,8 @@ def _current_value(record: CurrentAssignment) -> Message:
         member_epoch=record.epoch,
         previous_member_epoch=record.previous_epoch,
         state=record.state,
-        assigned_partitions=_to_wire(record.assigned),
-        partitions_pending_revocation=_to_wire(record.pending_revocation),
+        assigned_partitions=_with_epochs(record.assigned, record.epoch),
+        partitions_pending_revocation=_with_epochs(record.pending_revocation, record.epoch),
     )
 
 
@@ -333,6 +345,14 @@ def _regex_value(record: ResolvedRegex) -> Message:
 
 def _to_wire(partitions: Partitions) -> list[TopicPartitions]:
     return [TopicPartitions(topic_id=topic, partitions=sorted(indexes)) for topic, indexes in partitions.items()]
+
+
+def _with_epochs(partitions: Partitions, epoch: int) -> list[PartitionsWithEpochs]:
+    """The present epoch for all of them, since a commit of any other is refused here."""
+    return [
+        PartitionsWithEpochs(topic_id=topic, partitions=sorted(indexes), assignment_epochs=[epoch] * len(indexes))
+        for topic, indexes in partitions.items()
+    ]
 
 
 # --- records of values -----------------------------------------------------------------------------------------------
@@ -397,7 +417,7 @@ def _read_regex(group_id: GroupId, regex: str, value: ConsumerGroupRegularExpres
 _STATES: Final = {state.value: state for state in MemberState}
 
 
-def _of_wire(partitions: list[TopicPartitions]) -> Partitions:
+def _of_wire(partitions: Sequence[TopicPartitions | PartitionsWithEpochs]) -> Partitions:
     if not partitions:
         return NO_PARTITIONS
     return {TopicId(topic.topic_id): frozenset(topic.partitions) for topic in partitions}

@@ -1,4 +1,4 @@
-"""Records of consumer groups in `__consumer_offsets`, byte for byte as Kafka 4.1.1 writes them."""
+"""Records of consumer groups in `__consumer_offsets`, byte for byte as Kafka writes them."""
 
 from uuid import UUID
 
@@ -31,6 +31,10 @@ G, M = GroupId("g"), MemberId("m")
 T = TopicId(UUID(int=5))
 NAMES = frozenset({TopicName("b"), TopicName("a")})
 ON_TARGET = "0200000000000000000000000000000005030000000100000002"
+EPOCHS = "010009" + "03" + "00000003" * 2
+"""The tagged field 0 of nine bytes, which Kafka 4.3.1 writes: the member's epoch for each partition."""
+WITHOUT_EPOCHS = "0000000000030000000201" + ON_TARGET + "000100"
+"""As Kafka 4.1.1 writes it."""
 
 WRITTEN: list[tuple[GroupRecord, str, str]] = [
     (ConsumerGroupEpoch(G, 3, 77), "0003000167", "000000000003010008000000000000004d"),
@@ -52,7 +56,7 @@ WRITTEN: list[tuple[GroupRecord, str, str]] = [
     (
         CurrentAssignment(G, M, 3, 2, MemberState.UNREVOKED_PARTITIONS, {T: frozenset({1, 2})}, {}),
         "000800016700016d",
-        "0000000000030000000201" + ON_TARGET + "000100",
+        "0000000000030000000201" + ON_TARGET + EPOCHS + "0100",
     ),
     (
         ResolvedRegex(G, "x.*", frozenset({TopicName("xa")}), 3, 4),
@@ -66,6 +70,10 @@ WRITTEN: list[tuple[GroupRecord, str, str]] = [
 def test_a_record_is_written_and_read(record: GroupRecord, key: str, value: str) -> None:
     assert FORMAT.encode(record) == (bytes.fromhex(key), bytes.fromhex(value))
     assert FORMAT.decode(bytes.fromhex(key), bytes.fromhex(value)) == record
+
+
+def test_an_assignment_of_older_kafka_has_no_epochs() -> None:
+    assert FORMAT.decode(bytes.fromhex("000800016700016d"), bytes.fromhex(WITHOUT_EPOCHS)) == WRITTEN[6][0]
 
 
 def test_a_member_is_classic_only_if_it_has_protocols() -> None:
