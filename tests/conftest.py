@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 from hypothesis import settings
 
-from tests.support import between_phases, client_ends, left_out, one_parser
+from tests.support import between_phases, client_ends, lean_collection, left_out, one_parser
 
 settings.register_profile("ottla", deadline=None)  # how long an example takes says more of the machine than of the code
 settings.load_profile("ottla")
@@ -16,11 +16,16 @@ _HERE: Final = Path(__file__).parent
 _LONG_FILES: Final = _HERE / "long_files.txt"
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Leave out what a missing program prevents; parse in one thread at a time where Python needs it."""
+    """Leave out what a missing program prevents, and parse in one thread at a time where Python needs it.
+
+    Before plugins of packages, so that those of Ottla's modules that they import are not rewritten.
+    """
     if sys.version_info[:3] < one_parser.SINCE:
         one_parser.install()
     config.pluginmanager.register(left_out, "ottla-left-out")
+    config.pluginmanager.register(lean_collection, "ottla-lean-collection")
     config.pluginmanager.register(between_phases, "ottla-between-phases")
 
 

@@ -1,8 +1,7 @@
 """One thread parses at a time, on a Python that cannot do it in several (gh-106905).
 
-pytest rewrites the modules of packages that bring a plug-in, Ottla's among them, as they are imported. Brokers and
-workers that run in threads of a test import some of theirs late, several at once: `ast.parse` then fails here and there
-with "AST constructor recursion depth mismatch".
+Brokers and workers that run in threads of a test import some modules late, several at once. Where pytest rewrites them,
+`ast.parse` fails here and there with "AST constructor recursion depth mismatch".
 """
 
 import ast

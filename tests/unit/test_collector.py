@@ -28,7 +28,7 @@ def clock() -> Iterator[Clock]:
     gc.callbacks.append(callback)
     yield clock
     gc.callbacks.remove(callback)
-    gc.unfreeze()
+    gc.freeze()  # as it was, with all that the tests have imported
 
 
 def test_what_a_long_collection_has_looked_at_is_set_aside(clock: Clock) -> None:

@@ -3,7 +3,6 @@
 import gc
 import heapq
 import time
-from collections.abc import Iterator
 from typing import Final
 from uuid import UUID
 
@@ -71,12 +70,10 @@ def least_work_s() -> float:
 
 
 @pytest.fixture
-def only_new_objects_are_collected() -> Iterator[None]:
+def only_new_objects_are_collected() -> None:
     """As in the broker: what else the process that runs the tests has in memory does not count."""
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.mark.timed
