@@ -1,7 +1,7 @@
 """What a quorum of controllers says of itself, and how its voters are changed: asked at any node that answers."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from ottla.errors import ErrorCode
@@ -58,11 +58,12 @@ class Quorum:
         """Ask until it is done: what was asked before may be done by the time it is asked again."""
         deadline, problem = time.monotonic() + CHANGE_S, "no node answers"
         while time.monotonic() < deadline:
-            answer = self._ask(request, version, asked, CHANGE_S)
-            if answer is not None and answer.error_code in done:
-                return None
-            if answer is not None:
+            for answer in self._answers(request, version, asked, CHANGE_S):
+                if answer.error_code in done:
+                    return None
                 problem = f"{ErrorCode(answer.error_code).name}: {answer.error_message}"
+                if answer.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                    break
             time.sleep(0.2)
         return problem
 
@@ -70,19 +71,21 @@ class Quorum:
         request = DescribeQuorumRequest(
             topics=[TopicData(topic_name=METADATA, partitions=[PartitionData(partition_index=0)])]
         )
-        answer = self._ask(request, 1, asked, ANSWER_S)
-        if answer is None or answer.error_code or not answer.topics:
-            return None
-        (found,) = answer.topics[0].partitions
-        return None if found.error_code else found
+        for answer in self._answers(request, 1, asked, ANSWER_S):
+            if not answer.error_code and answer.topics and not answer.topics[0].partitions[0].error_code:
+                return answer.topics[0].partitions[0]
+        return None
 
-    def _ask(self, request: Message, version: int, asked: Sequence[int], timeout_s: float) -> Any:
-        """The answer of the first of the nodes that has one."""
+    def _answers(self, request: Message, version: int, asked: Sequence[int], timeout_s: float) -> Iterator[Any]:
+        """The answers of those that have one, in turn.
+
+        A genuine broker asks the node that led when it last looked, which then answers that it does not lead.
+        """
         for number in asked:
             place = self._places[number]
             try:
                 with RawConnection(f"{place.address}:{place.port}", timeout_s=timeout_s) as connection:
-                    return connection.ask(request, version)
+                    answer = connection.ask(request, version)
             except (OSError, ClosedError):
                 continue
-        return None
+            yield answer

@@ -1,4 +1,4 @@
-"""A minute of chaos over three brokers, which Ottla stands, and clusters broken on purpose, which are found out."""
+"""A quarter of a minute of chaos over three nodes, which Ottla stands; in `make soak` minutes, and broken clusters."""
 
 import os
 import re
@@ -9,10 +9,11 @@ import pytest
 from tests.chaos.cluster_broken import CLUSTER_CASES, ClusterBreakage
 from tests.chaos.cluster_nodes import Makeup
 from tests.chaos.cluster_plan import ClusterFault
-from tests.chaos.cluster_run import ALL_FAULTS, cluster_run
+from tests.chaos.cluster_run import ALL_FAULTS, cluster_run, cluster_target, possible
 from tests.chaos.history import Outcome
 from tests.chaos.plan import Fault
 from tests.chaos.run import MIXED, RELAYS, WORKLOADS, Verdict, Workload, tell
+from tests.chaos.share_run import SHARE_PROPERTIES, ShareRun
 
 README = Path(__file__).with_name("README.md")
 LOOPBACK = os.geteuid() != 0
@@ -65,10 +66,11 @@ def test_clients_see_nothing_wrong_while_brokers_are_killed_and_cut_off(tmp_path
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("makeup", list(Makeup), ids=lambda makeup: str(makeup.value))
 @pytest.mark.parametrize("workload", [MIXED, RELAYS], ids=lambda workload: str(workload.name))
 @pytest.mark.parametrize("group_protocol", ["classic", "consumer"])
 def test_clients_see_nothing_wrong_whatever_breaks(
-    tmp_path: Path, request: pytest.FixtureRequest, workload: Workload, group_protocol: str
+    tmp_path: Path, request: pytest.FixtureRequest, makeup: Makeup, workload: Workload, group_protocol: str
 ) -> None:
     verdict = cluster_run(
         tmp_path / "run",
@@ -77,9 +79,20 @@ def test_clients_see_nothing_wrong_whatever_breaks(
         seconds=60,
         faults=ALL_FAULTS,
         group_protocol=group_protocol,
+        makeup=makeup,
         least_strikes=8,
     )
     assert verdict.is_sound, told(verdict)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_members_of_a_share_group_see_nothing_wrong_while_nodes_lose_their_page_caches(tmp_path: Path) -> None:
+    with cluster_target(tmp_path, SHARE_PROPERTIES, breakage=ClusterBreakage.LOST_CACHE, loopback=LOOPBACK) as cluster:
+        faults = possible(ALL_FAULTS, loopback=LOOPBACK)
+        verdict = ShareRun(cluster, seed=3, seconds=60, directory=tmp_path, faults=faults)()
+    assert verdict.is_sound, "\n".join(verdict.lines())
+    assert verdict.sent > 200
 
 
 @pytest.mark.soak
