@@ -3,23 +3,40 @@ killed and returns, and shuts down in order, while producers go on; nothing ackn
 
 import time
 from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from ottla.errors import ErrorCode
+from ottla.protocol.messages import alter_partition_reassignments as reassign
+from ottla.protocol.messages import create_topics, delete_topics, elect_leaders
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
+from ottla.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from ottla.protocol.schema import Message, Struct, fields_of
 from tests.support.broker_process import BrokerFailedError
 from tests.support.eventually import eventually
 from tests.support.mixed_broker_quorum import KAFKA, OTTLA, SESSION_S, QuorumCluster, moves
 from tests.support.mixed_cluster import TIMEOUT_S
 from tests.support.ottla_process import OttlaProcess
-from tests.support.raw_client import ask
+from tests.support.raw_client import ask, errors_in
 from tests.support.steady_producer import SteadyProducer
 from tests.support.transactional_load import TransactionalLoad
 from tests.support.whole_topic import read_all
+
+
+def without_messages(found: Any) -> Any:
+    """A response without the sentences for its errors."""
+    if isinstance(found, list):
+        return [without_messages(each) for each in found]
+    if not isinstance(found, (Message, Struct)):
+        return found
+    fields = [field.name for field in fields_of(type(found)) if field.name != "error_message"]
+    return {name: without_messages(getattr(found, name)) for name in fields}
 
 
 @pytest.fixture(scope="module")
@@ -141,6 +158,48 @@ def test_nothing_is_lost_when_brokers_are_killed_and_controllers_are_away() -> N
             cluster.ottla.start()
             cluster.until_in_sync("kept", KAFKA, OTTLA)
         check_nothing_lost(cluster, "kept", producer, load.committed())
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(200)
+def test_what_nobody_decides_is_answered_as_by_genuine_brokers() -> None:
+    """Each thing that was to be changed has an answer of its own when the time for it is over."""
+    timeout = {"request.timeout.ms": "3000", "controller.quorum.request.timeout.ms": "1000"}
+    topic = create_topics.CreatableTopic(name="t", num_partitions=1, replication_factor=1, assignments=[], configs=[])
+    requests: list[tuple[Message, int]] = [
+        (create_topics.CreateTopicsRequest(topics=[topic], timeout_ms=1000), 7),
+        (delete_topics.DeleteTopicsRequest(topic_names=["t"], topics=[], timeout_ms=1000), 5),
+        (
+            elect_leaders.ElectLeadersRequest(
+                topic_partitions=[elect_leaders.TopicPartitions(topic="t", partitions=[0, 1])]
+            ),
+            2,
+        ),
+        (
+            reassign.AlterPartitionReassignmentsRequest(
+                topics=[
+                    reassign.ReassignableTopic(
+                        name="t", partitions=[reassign.ReassignablePartition(partition_index=0, replicas=[1])]
+                    )
+                ]
+            ),
+            0,
+        ),
+        (UnregisterBrokerRequest(broker_id=7), 0),
+    ]
+    with QuorumCluster(apart=True, properties=timeout) as cluster, ThreadPoolExecutor() as threads:
+        assert cluster.genuine_controller is not None
+        cluster.genuine_controller.kill()
+        try:
+            for request, version in requests:
+                waiting = [
+                    threads.submit(ask, cluster.brokers[at].bootstrap, request, version) for at in (KAFKA, OTTLA)
+                ]
+                genuine, own = (each.result(60) for each in waiting)
+                assert errors_in(genuine) == errors_in(own) == {ErrorCode.REQUEST_TIMED_OUT}
+                assert without_messages(genuine) == without_messages(own)
+        finally:
+            cluster.brokers[KAFKA].kill()  # it would wait for a controller to let it stop
 
 
 @pytest.mark.soak

@@ -33,16 +33,18 @@ CLUSTER_SETTINGS = {
 class QuorumCluster(MixedCluster):
     """A genuine controller, a genuine broker, number 1, and an Ottla broker, number 2. Inside `with`, all run."""
 
-    def __init__(self, *, apart: bool) -> None:
-        """`apart`: the controller is a process of its own, so that the genuine broker can be stopped."""
+    def __init__(self, *, apart: bool, properties: Mapping[str, str] | None = None) -> None:
+        """`apart`: the controller is a process of its own, so that the genuine broker can be stopped. `properties` are
+        further settings of all."""
+        settings = {**CLUSTER_SETTINGS, **(properties or {})}
         quorum = addresses(CONTROLLER if apart else KAFKA)
         (own,) = quorum.values()
-        controller = GenuineController(own, quorum, broker=not apart, properties=CLUSTER_SETTINGS)
+        controller = GenuineController(own, quorum, broker=not apart, properties=settings)
         self.genuine_controller = controller if apart else None
-        kafka = GenuineBroker(KAFKA, quorum, CLUSTER_SETTINGS) if apart else controller
+        kafka = GenuineBroker(KAFKA, quorum, settings) if apart else controller
         self.ottla = OttlaProcess(
             properties={
-                **CLUSTER_SETTINGS,
+                **settings,
                 "process.roles": "broker",
                 "node.id": str(OTTLA),
                 "controller.quorum.voters": static_voters(quorum),

@@ -5,7 +5,7 @@ While a broker is alive, no other process can register with its number. Source: 
 Kafka 4.3, `ClusterControlManager`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, Protocol
 from uuid import UUID
 
@@ -31,7 +31,12 @@ MOST_LISTENERS: Final = 128
 MOST_FEATURES: Final = 512
 MOST_DIRECTORIES: Final = 1024
 LONGEST_TEXT: Final = 1024
-"""Bounds of what one registration adds to the log, and to the memory of every node, for good."""
+MOST_TEXT: Final = 32 << 10
+"""Bounds of what one registration adds to the log, and to the memory of every node, for good; texts in characters."""
+MOST_BROKERS: Final = 10_000
+MOST_CONTROLLERS: Final = 1_000
+"""Registrations stay when their nodes are gone: without a bound, a stranger who reaches an open listener of the
+controllers could fill the memory of every node."""
 SET: Final = 1
 CLEAR: Final = -1
 
@@ -75,11 +80,18 @@ def plan_registration(
     if broker_id < 0:
         raise ApiError(ErrorCode.INVALID_REGISTRATION, f"a broker cannot have the number {broker_id}")
     known = brokers.get(broker_id)
+    if known is None and len(brokers) >= MOST_BROKERS:
+        raise ApiError(
+            ErrorCode.INVALID_REGISTRATION,
+            f"{len(brokers)} brokers are registered, and there is room for no other: unregister those that are gone "
+            "(kafka-cluster.sh unregister), and see whether strangers reach the controllers' listener",
+        )
     is_same = known is not None and known.incarnation_id == request.incarnation_id
     if is_alive and not is_same:
         raise ApiError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, "Another broker is registered with that broker id.")
     if request.is_migrating_zk_broker:
         raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, "Controller does not support registering ZK brokers.")
+    _check_size(request)
     has_directories = features.get(METADATA_VERSION, FIRST_METADATA_VERSION) >= DIRECTORIES_SINCE
     if has_directories:
         _check_directories(brokers, broker_id, request.log_dirs)
@@ -99,10 +111,19 @@ def plan_registration(
     return record
 
 
-def plan_controller(features: Mapping[str, int], request: ControllerRegistrationRequest) -> RegisterControllerRecord:
-    """Register a controller. Raises `ApiError`: INVALID_REGISTRATION, UNSUPPORTED_VERSION."""
+def plan_controller(
+    known: Collection[int], features: Mapping[str, int], request: ControllerRegistrationRequest
+) -> RegisterControllerRecord:
+    """Register a controller beside the `known` ones. Raises `ApiError`: INVALID_REGISTRATION, UNSUPPORTED_VERSION."""
     if request.controller_id < 0:
         raise ApiError(ErrorCode.INVALID_REGISTRATION, f"a controller cannot have the number {request.controller_id}")
+    if request.controller_id not in known and len(known) >= MOST_CONTROLLERS:
+        raise ApiError(
+            ErrorCode.INVALID_REGISTRATION,
+            f"{len(known)} controllers are registered, and there is room for no other: see whether strangers reach the "
+            "controllers' listener",
+        )
+    _check_size(request)
     return RegisterControllerRecord(
         controller_id=request.controller_id,
         incarnation_id=request.incarnation_id,
@@ -232,6 +253,16 @@ def _supported(node: str, finalized: Mapping[str, int], features: Sequence[_Feat
                 f"version between {supported.min_supported_version} and {supported.max_supported_version}, inclusive.",
             )
     return list(found.values())
+
+
+def _check_size(request: BrokerRegistrationRequest | ControllerRegistrationRequest) -> None:
+    size = sum(len(each.name) + len(each.host) for each in request.listeners)
+    size += sum(len(each.name) for each in request.features)
+    if size > MOST_TEXT:
+        raise ApiError(
+            ErrorCode.INVALID_REGISTRATION,
+            f"listeners and features have {size} characters together; {MOST_TEXT} are allowed",
+        )
 
 
 def _checked_text(what: str, text: str) -> str:

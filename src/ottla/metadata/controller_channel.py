@@ -18,6 +18,8 @@ from ottla.protocol.schema import Message
 log = logging.getLogger(__name__)
 
 LOOK_AGAIN_S: Final = 0.05
+MOST_CONNECTIONS: Final = 8
+"""As many requests of one kind can be on their way to the controller; further ones wait."""
 
 Address = tuple[str, int]
 
@@ -87,3 +89,43 @@ class ControllerChannel:
                 *address, self._client_id, connect=self._connect, handshake=handshake
             )
         return known
+
+
+class ControllerConnections:
+    """Connections to the active controller for requests that come at the same time. On the loop's thread.
+
+    Each connection has one request at a time: a slow one delays no other, and one that is given up, which closes its
+    connection, ends no other.
+    """
+
+    def __init__(self, open_channel: Callable[[], ControllerChannel]) -> None:
+        self._open_channel = open_channel
+        self._channels: list[ControllerChannel] = []
+        self._idle: list[ControllerChannel] = []
+        self._free = asyncio.Semaphore(MOST_CONNECTIONS)
+
+    def close(self) -> None:
+        """Hang up."""
+        for channel in self._channels:
+            channel.close()
+
+    async def ask(self, request: Message, version: int | None = None, *, timeout_s: float) -> Any:
+        """The answer of the active controller. Raises as `ControllerChannel.ask`."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._free.acquire()
+        except TimeoutError:
+            raise BrokerUnavailable(
+                f"{MOST_CONNECTIONS} earlier requests to the active controller have no answer after {timeout_s:g} s"
+            ) from None
+        if not self._idle:
+            self._idle.append(self._open_channel())
+            self._channels.append(self._idle[-1])
+        channel = self._idle.pop()
+        try:
+            return await channel.ask(request, version, timeout_s=deadline - loop.time())
+        finally:
+            self._idle.append(channel)
+            self._free.release()

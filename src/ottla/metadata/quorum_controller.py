@@ -436,7 +436,7 @@ class QuorumController:
                     ErrorCode.UNSUPPORTED_VERSION,
                     "The current MetadataVersion is too old to support controller registrations.",
                 )
-            await self.decisions.commit_records([plan_controller(state.features, request)])
+            await self.decisions.commit_records([plan_controller(state.controllers, state.features, request)])
 
     async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> ProducerIdBlock:
         """A block for a broker. Raises `ApiError` STALE_BROKER_EPOCH, and what the keeper does."""

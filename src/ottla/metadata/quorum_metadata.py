@@ -24,6 +24,7 @@ from ottla.ids import BrokerId, ProducerId, TopicName, TopicPartition
 from ottla.metadata.policies import Policies
 from ottla.metadata.quorum.node import CommittedBatch, LeaderAndEpoch, OffsetAndEpoch
 from ottla.metadata.view import KNOWN_WITHIN_S, NO_LIMIT, MetadataView
+from ottla.slices import Steps, run_at_once
 
 if TYPE_CHECKING:
     from ottla.metadata.quorum_acls import FollowedAcls
@@ -87,26 +88,26 @@ class QuorumMetadata(MetadataView):
 
     # -- the log -----------------------------------------------------------------------------------------------------
 
-    def handle_snapshot(self, snapshot: OffsetAndEpoch, records: Iterable[bytes]) -> None:
+    def handle_snapshot(self, snapshot: OffsetAndEpoch, records: Iterable[bytes]) -> Steps[None]:
         """Take a snapshot in place of everything before; see `Listener`."""
         state = ClusterState(self._image.cluster_id, like=self._image)
-        if self._replay(state, records):
+        if (yield from self._replay(state, records)):
             old, self.state = self.state, state
             self._advance(snapshot.offset - 1, old)
 
     def handle_commit(self, batch: CommittedBatch) -> None:
         """Take committed records; see `Listener`."""
-        if self._replay(self.state, batch.records):
+        if run_at_once(self._replay(self.state, batch.records)):
             self._advance(batch.last_offset)
 
     def handle_leader_change(self, leader: LeaderAndEpoch) -> None:
         """See `Listener`; requests for the controller look the leader up themselves."""
 
-    def _replay(self, state: ClusterState, records: Iterable[bytes]) -> bool:
+    def _replay(self, state: ClusterState, records: Iterable[bytes]) -> Steps[bool]:
         if self._has_failed:
             return False
         try:
-            state.replay_all(records)
+            yield from state.replay_steps(records)
         except OttlaError as problem:
             self._has_failed = True
             log.error("the metadata log cannot be followed behind offset %d: %s", self.offset, problem)

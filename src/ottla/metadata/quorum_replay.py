@@ -14,6 +14,7 @@ from ottla.cluster.metadata_log.state import ClusterState
 from ottla.errors import OttlaError, sentence
 from ottla.ids import BrokerId
 from ottla.metadata.quorum.node import CommittedBatch, LeaderAndEpoch, OffsetAndEpoch
+from ottla.slices import Steps, run_at_once
 
 log = logging.getLogger(__name__)
 
@@ -66,17 +67,17 @@ class QuorumReplay:
 
     # -- a listener --------------------------------------------------------------------------------------------------
 
-    def handle_snapshot(self, snapshot: OffsetAndEpoch, records: Iterable[bytes]) -> None:
+    def handle_snapshot(self, snapshot: OffsetAndEpoch, records: Iterable[bytes]) -> Steps[None]:
         """Replace everything."""
         state = ClusterState(self._cluster_id, like=self.image)
-        state.controller_id = self.state.controller_id
-        if self._replayed(state, records):
+        if (yield from self._replayed(state, records)):
+            state.controller_id = self.state.controller_id
             self.state = state
             self._reached(snapshot, is_new=True)
 
     def handle_commit(self, batch: CommittedBatch) -> None:
         """Replay a batch."""
-        if self._replayed(self.state, batch.records):
+        if run_at_once(self._replayed(self.state, batch.records)):
             self._reached(OffsetAndEpoch(batch.last_offset + 1, batch.epoch), is_new=False)
 
     def handle_leader_change(self, leader: LeaderAndEpoch) -> None:
@@ -89,11 +90,11 @@ class QuorumReplay:
         for subscriber in tuple(self._leader_subscribers):
             subscriber(leader)
 
-    def _replayed(self, state: ClusterState, records: Iterable[bytes]) -> bool:
+    def _replayed(self, state: ClusterState, records: Iterable[bytes]) -> Steps[bool]:
         if self.has_failed:
             return False
         try:
-            state.replay_all(records)
+            yield from state.replay_steps(records)
         except OttlaError as problem:
             self._fail(problem)
             return False

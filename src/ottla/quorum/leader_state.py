@@ -62,6 +62,7 @@ class ParkedFetch:
     """A fetch that waits for records or for a greater high watermark."""
 
     token: Token
+    replica: ReplicaKey
     version: int
     offset: int
     max_bytes: int

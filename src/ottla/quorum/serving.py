@@ -18,7 +18,7 @@ from ottla.quorum.requests import TOPIC, TOPIC_ID, partition_of, snapshot_id
 from ottla.quorum.state import QuorumState
 
 MAX_PARKED: Final = 1_000
-"""Fetches beyond these are answered at once."""
+"""With more, the oldest ones are answered early."""
 MAX_WAIT_MS: Final = 60_000
 _NEVER_KNOWN: Final = 0x7FFF_FFFF_FFFF_FFFF
 
@@ -105,6 +105,7 @@ def _serve(
     note_fetch(state, leader, key, at.offset)
     parked = ParkedFetch(
         token,
+        key,
         version,
         at.offset,
         max(request.max_bytes, 0),
@@ -112,10 +113,19 @@ def _serve(
     )
     known = -1 if leader.high_watermark is None else leader.high_watermark
     is_news = at.offset < state.end.offset or asked.high_watermark < known
-    if is_news or not request.max_wait_ms or len(leader.parked) >= MAX_PARKED:
+    if is_news or not request.max_wait_ms:
         _answer(state, parked)
-    else:
-        leader.parked[token] = parked
+        return
+    if len(leader.parked) >= MAX_PARKED:
+        _answer(state, leader.parked.pop(_oldest(leader)))
+    leader.parked[token] = parked
+
+
+def _oldest(leader: LeaderState) -> Token:
+    """The fetch that has been parked for longest, of a voter only where there is no other: however many strangers
+    send, nobody is shut out."""
+    of_others = (each.token for each in leader.parked.values() if not leader.voters.includes(each.replica))
+    return next(of_others, next(iter(leader.parked)))
 
 
 def note_fetch(state: QuorumState, leader: LeaderState, key: ReplicaKey, offset: int) -> None:

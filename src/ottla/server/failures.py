@@ -1,6 +1,7 @@
 """Answers that carry nothing but an error."""
 
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
 
 from ottla.errors import ErrorCode
 from ottla.protocol.api import ApiKey, response_class
@@ -55,6 +56,90 @@ def failed_share_state(request: Any, code: ErrorCode, message: str) -> Message:
         ]
     )
     return answer
+
+
+Named = Mapping[str, Any]
+"""The fields by which a result names what was asked for; lists of further ones for what is below it."""
+
+_RESULTS: Final[Mapping[ApiKey, tuple[str, Callable[[Any], Iterable[Named]]]]] = {
+    ApiKey.CREATE_TOPICS: ("topics", lambda request: [{"name": topic.name} for topic in request.topics]),
+    ApiKey.DELETE_TOPICS: (
+        "responses",
+        lambda request: [
+            *({"name": topic.name, "topic_id": topic.topic_id} for topic in request.topics),
+            *({"name": name} for name in request.topic_names),
+        ],
+    ),
+    ApiKey.CREATE_PARTITIONS: ("results", lambda request: [{"name": topic.name} for topic in request.topics]),
+    ApiKey.CREATE_ACLS: ("results", lambda request: [{} for _ in request.creations]),
+    ApiKey.DELETE_ACLS: ("filter_results", lambda request: [{} for _ in request.filters]),
+    ApiKey.ALTER_CONFIGS: ("responses", lambda request: map(_resource, request.resources)),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: ("responses", lambda request: map(_resource, request.resources)),
+    ApiKey.ELECT_LEADERS: (
+        "replica_election_results",
+        lambda request: [
+            {"topic": topic.topic, "partition_result": [{"partition_id": number} for number in topic.partitions]}
+            for topic in request.topic_partitions or ()
+        ],
+    ),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: (
+        "responses",
+        lambda request: [
+            {
+                "name": topic.name,
+                "partitions": [{"partition_index": partition.partition_index} for partition in topic.partitions],
+            }
+            for topic in request.topics
+        ],
+    ),
+    ApiKey.ALTER_CLIENT_QUOTAS: (
+        "entries",
+        lambda request: [
+            {"entity": [{"entity_type": each.entity_type, "entity_name": each.entity_name} for each in entry.entity]}
+            for entry in request.entries
+        ],
+    ),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: (
+        "results",
+        lambda request: [
+            {"user": user} for user in dict.fromkeys(each.name for each in (*request.deletions, *request.upsertions))
+        ],
+    ),
+}
+"""The results in the answers of APIs that answer for each thing on its own, and how they name them."""
+
+
+def _resource(resource: Any) -> Named:
+    return {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
+
+
+def failed_items(request: Any, version: int, code: ErrorCode, message: str) -> Message | None:
+    """The answer with the same error for each thing that a request would change, as genuine Kafka gives it; None for an
+    API whose answer is one result."""
+    results = _RESULTS.get(request.API_KEY)
+    if results is None:
+        return None
+    name, named = results
+    answer = _failed(response_class(request.API_KEY), {name: named(request)}, version, code, message)
+    assert isinstance(answer, Message)
+    return answer
+
+
+def _failed(struct: type[Struct], named: Named, version: int, code: ErrorCode, message: str) -> Struct:
+    values: dict[str, Any] = {}
+    for field in fields_of(struct):
+        if field.name == "error_code" and field.in_version(version):
+            values[field.name] = code
+        elif field.name == "error_message" and field.in_version(version):
+            values[field.name] = message
+        elif field.name not in named:
+            values[field.name] = _nothing(field)
+        elif isinstance(field.type, Array):
+            element = _element(struct, field.name)
+            values[field.name] = [_failed(element, each, version, code, message) for each in named[field.name]]
+        else:
+            values[field.name] = named[field.name]
+    return struct(**values)
 
 
 def _element(struct: type[Struct], name: str) -> type[Struct]:

@@ -4,7 +4,7 @@
            <-- its answer  <-- Envelope
 
 The controller authorizes the client by its principal; what an authorizer of this broker refuses is not forwarded at
-all. While there is no active controller, a request waits for one.
+all. While there is no active controller, a request waits for one, for `request.timeout.ms` at most.
 """
 
 from collections.abc import Callable, Coroutine
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.client.errors import BrokerUnavailable, ClientError
 from ottla.cluster.image import ResourceType
 from ottla.errors import ApiError, ErrorCode
-from ottla.metadata.controller_channel import ControllerChannel
+from ottla.metadata.controller_channel import ControllerConnections
 from ottla.protocol.api import ApiKey
 from ottla.protocol.framing import decode_response, encode_request
 from ottla.protocol.messages.envelope import EnvelopeRequest
@@ -27,6 +27,7 @@ from ottla.protocol.messages.principal import DefaultPrincipalData
 from ottla.protocol.schema import Message
 from ottla.protocol.versioned import encode_versioned
 from ottla.server.context import RequestContext
+from ottla.server.failures import failed_items
 from ottla.server.token_requests import check_channel
 
 if TYPE_CHECKING:
@@ -73,8 +74,8 @@ _OF_TOKENS: Final = frozenset(
 class Forwarder:
     """Forwards one broker's requests. On the loop's thread."""
 
-    def __init__(self, channel: ControllerChannel, metadata: "MetadataView") -> None:
-        self._channel = channel
+    def __init__(self, channels: ControllerConnections, metadata: "MetadataView") -> None:
+        self._channels = channels
         self._metadata = metadata
         self._timeout_s = metadata.static_config.request_timeout_ms / 1000
 
@@ -106,11 +107,23 @@ class Forwarder:
         return IncrementalAlterConfigsResponse(responses=[*answers, *changed.responses])
 
     async def forward(self, request: Message, context: RequestContext) -> Message:
-        """The active controller's answer.
+        """The active controller's answer, or one that has the reason for each thing that would have been changed.
 
-        Raises `ApiError` REQUEST_TIMED_OUT if no controller answers in time, UNSUPPORTED_VERSION if the active one does
-        not know the request, DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, or UNKNOWN_SERVER_ERROR.
+        The reason is REQUEST_TIMED_OUT if no controller answers in time, or UNKNOWN_SERVER_ERROR. `ApiError` is raised
+        for APIs whose answer is one result, and with UNSUPPORTED_VERSION if the active controller does not know the
+        request: genuine brokers close the connection, so that clients ask for the versions again.
         """
+        try:
+            return await self._forwarded(request, context)
+        except ApiError as refused:
+            answer = None
+            if refused.code is not ErrorCode.UNSUPPORTED_VERSION:
+                answer = failed_items(request, context.api_version, refused.code, str(refused))
+            if answer is None:
+                raise
+            return answer
+
+    async def _forwarded(self, request: Message, context: RequestContext) -> Message:
         if context.api_key in _OF_TOKENS:
             check_channel(self._metadata, context)
         framed = encode_request(request, context.api_version, context.correlation_id, context.client_id)
@@ -120,7 +133,7 @@ class Forwarder:
             client_host_address=ip_address(context.client_host.partition("%")[0]).packed,
         )
         try:
-            answer = await self._channel.ask(envelope, ENVELOPE_VERSION, timeout_s=self._timeout_s)
+            answer = await self._channels.ask(envelope, ENVELOPE_VERSION, timeout_s=self._timeout_s)
         except BrokerUnavailable as problem:
             raise ApiError(ErrorCode.REQUEST_TIMED_OUT, str(problem)) from problem
         except ClientError as problem:

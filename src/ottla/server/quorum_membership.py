@@ -30,7 +30,7 @@ from ottla.ids import BrokerId
 from ottla.log.directory import LogDirectory
 from ottla.log.meta_properties import directory_uuid
 from ottla.metadata.broker_lifecycle import BrokerLifecycle
-from ottla.metadata.controller_channel import ControllerChannel
+from ottla.metadata.controller_channel import ControllerChannel, ControllerConnections
 from ottla.metadata.policies import Policies
 from ottla.metadata.quorum.node import QuorumNode
 from ottla.metadata.quorum_metadata import QuorumMetadata
@@ -96,10 +96,14 @@ class QuorumMembership(ClusterMember):
         self._directories = directories
         self._endpoints: Mapping[str, tuple[str, int]] = {}
         name = f"broker-{config.node_id}"
-        self._beats = ControllerChannel(name, node.leader_endpoint, connect_controller, loop)
-        self.controller = ControllerChannel(name, node.leader_endpoint, connect_controller, loop)
+
+        def open_channel() -> ControllerChannel:
+            return ControllerChannel(name, node.leader_endpoint, connect_controller, loop)
+
+        self._beats = open_channel()
+        self.controller = ControllerConnections(open_channel)
         """Where requests for the active controller go."""
-        self._forwarding = ControllerChannel(name, node.leader_endpoint, connect_controller, loop)
+        self._forwarding = ControllerConnections(open_channel)
         self._forwarder = Forwarder(self._forwarding, metadata)
         self.lifecycle = BrokerLifecycle(
             config,

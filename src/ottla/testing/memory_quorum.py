@@ -17,6 +17,7 @@ from ottla.metadata.quorum.node import (
     OffsetAndEpoch,
     SnapshotRecords,
 )
+from ottla.slices import run_at_once
 
 
 class MemoryQuorum:
@@ -48,7 +49,9 @@ class MemoryQuorum:
         """See `QuorumNode`; a snapshot is only written when `write_snapshot` is called."""
         self._listeners.append(listener)
         if self.snapshot is not None:
-            listener.handle_snapshot(*self.snapshot)
+            steps = listener.handle_snapshot(*self.snapshot)
+            if steps is not None:
+                run_at_once(steps)
         for batch in self.batches:
             listener.handle_commit(batch)
         listener.handle_leader_change(self.leader)

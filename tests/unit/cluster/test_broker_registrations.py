@@ -5,6 +5,8 @@ from uuid import UUID
 import pytest
 
 from ottla.cluster.broker_registrations import (
+    MOST_BROKERS,
+    MOST_CONTROLLERS,
     MOST_DIRECTORIES,
     MOST_FEATURES,
     MOST_LISTENERS,
@@ -61,6 +63,19 @@ def refusal(call: Callable[[], object]) -> ErrorCode:
 
 
 class TestBrokers:
+    def test_a_stranger_cannot_fill_the_log_with_brokers(self) -> None:
+        full = dict.fromkeys(range(MOST_BROKERS), registered(broker_id=1))
+        with pytest.raises(ApiError, match=r"there is room for no other: unregister those that are gone") as refused:
+            plan_registration(CLUSTER, full, FEATURES, request(broker_id=MOST_BROKERS), is_alive=False, epoch=77)
+        assert refused.value.code is ErrorCode.INVALID_REGISTRATION
+        again = request(broker_id=1, incarnation_id=ANOTHER, log_dirs=[SECOND])
+        assert plan_registration(CLUSTER, full, FEATURES, again, is_alive=False, epoch=77).broker_epoch == 77
+
+    def test_its_texts_are_limited_together(self) -> None:
+        listeners = [Listener(name=f"L{nth}", host="h" * 1000, port=1, security_protocol=0) for nth in range(40)]
+        assert refusal(lambda: plan(request(listeners=listeners))) is ErrorCode.INVALID_REGISTRATION
+        assert len(plan(request(listeners=listeners[:30])).end_points) == 30
+
     def test_a_new_one_is_fenced_in_the_epoch_of_its_offset(self) -> None:
         record = plan(request())
         assert (record.broker_id, record.broker_epoch, record.fenced) == (1, 77, True)
@@ -187,14 +202,23 @@ class TestControllers:
         )
 
     def test_are_registered(self) -> None:
-        record = plan_controller(FEATURES, self.controller())
+        record = plan_controller((), FEATURES, self.controller())
         assert (record.controller_id, record.incarnation_id, record.zk_migration_ready) == (3000, PROCESS, False)
 
     def test_have_to_support_the_levels(self) -> None:
-        assert refusal(lambda: plan_controller(FEATURES, self.controller(highest=29))) is ErrorCode.UNSUPPORTED_VERSION
+        assert (
+            refusal(lambda: plan_controller((), FEATURES, self.controller(highest=29))) is ErrorCode.UNSUPPORTED_VERSION
+        )
 
     def test_have_a_number(self) -> None:
         assert (
-            refusal(lambda: plan_controller(FEATURES, self.controller(controller_id=-1)))
+            refusal(lambda: plan_controller((), FEATURES, self.controller(controller_id=-1)))
             is ErrorCode.INVALID_REGISTRATION
         )
+
+    def test_a_stranger_cannot_fill_the_log_with_controllers(self) -> None:
+        known = range(5000, 5000 + MOST_CONTROLLERS)
+        refused = refusal(lambda: plan_controller(known, FEATURES, self.controller(controller_id=1)))
+        assert refused is ErrorCode.INVALID_REGISTRATION
+        again = plan_controller(known, FEATURES, self.controller(controller_id=5000))
+        assert again.controller_id == 5000

@@ -12,6 +12,7 @@ from ottla.metadata.quorum_metadata import QuorumMetadata, access_rules
 from ottla.protocol import metadata_records as records
 from ottla.protocol.schema import Message
 from ottla.security.acls import StandardAuthorizer
+from ottla.slices import run_at_once
 
 LEVEL = 30
 
@@ -113,7 +114,7 @@ def test_access_rules_follow_the_log_and_snapshots() -> None:
     assert list(authorizer.bindings()) == []
     told.commit(RULE)
     assert len(list(authorizer.bindings())) == 1
-    told.metadata.handle_snapshot(OffsetAndEpoch(50, 1), empty)
+    run_at_once(told.metadata.handle_snapshot(OffsetAndEpoch(50, 1), empty))
     assert list(authorizer.bindings()) == []
     assert told.metadata.offset == 49
 

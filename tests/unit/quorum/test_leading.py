@@ -15,6 +15,7 @@ from ottla.quorum.effects import ReplyRecords, ReplySnapshot, Role
 from ottla.quorum.errors import NotLeader
 from ottla.quorum.replicas import OffsetAndEpoch, ReplicaKey
 from ottla.quorum.requests import TOPIC
+from ottla.quorum.serving import MAX_PARKED
 
 
 @pytest.fixture
@@ -84,6 +85,22 @@ def test_a_forgotten_fetch_is_not_answered(leader: Host) -> None:
     leader.machine.forget("fetch of 2")
     leader.advance(1000)
     assert "fetch of 2" not in leader.replies
+
+
+def test_a_flood_of_fetches_shuts_out_nobody(leader: Host) -> None:
+    """The oldest are answered early, as far as they are too many; those of voters stay parked."""
+    fetched(leader, 2)
+    fetched(leader, 2)
+    leader.replies.clear()
+    for nth in range(MAX_PARKED + 10):
+        asked = fetch_request(key(8), leader.machine.epoch, leader.disk.end)
+        leader.ask(asked, token=f"stranger {nth}")
+    assert sorted(leader.replies) == sorted(f"stranger {nth}" for nth in range(11))
+    assert fetched(leader, 9) is None
+    leader.do(leader.machine.append([b"x"], leader.machine.epoch, leader.now))
+    answered = {effect.token for effect in leader.effects if isinstance(effect, ReplyRecords)}
+    assert len(answered) == MAX_PARKED
+    assert answered >= {"fetch of 2", "fetch of 9"}
 
 
 def test_diverging_logs_are_told_the_last_epoch_in_common() -> None:

@@ -27,6 +27,7 @@ from ottla.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from ottla.protocol.messages.principal import DefaultPrincipalData
+from ottla.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from ottla.protocol.versioned import decode_versioned
 from ottla.server.forwarding import Forwarder
 
@@ -101,14 +102,29 @@ def test_addresses_of_both_kinds_are_sent_as_bytes(host: str, length: int) -> No
     [
         (BrokerUnavailable("no active controller"), ErrorCode.REQUEST_TIMED_OUT),
         (UnsupportedRequest("it knows no Envelope"), ErrorCode.UNKNOWN_SERVER_ERROR),
-        (EnvelopeResponse(error_code=ErrorCode.UNSUPPORTED_VERSION), ErrorCode.UNSUPPORTED_VERSION),
         (EnvelopeResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED), ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
-def test_clients_get_the_error_that_genuine_brokers_answer(answer: Any, code: ErrorCode) -> None:
+def test_clients_get_the_error_for_each_thing_as_from_genuine_brokers(answer: Any, code: ErrorCode) -> None:
+    (result,) = forwarded(answer)[0].results
+    assert (result.name, result.error_code) == ("t", code)
+    assert result.error_message
+
+
+def test_a_request_that_the_controller_does_not_know_has_no_answer() -> None:
+    """The connection is closed, and the client asks for the versions again."""
     with pytest.raises(ApiError) as refused:
-        forwarded(answer)
-    assert refused.value.code is code
+        forwarded(EnvelopeResponse(error_code=ErrorCode.UNSUPPORTED_VERSION))
+    assert refused.value.code is ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_an_answer_of_one_result_is_made_by_the_connection() -> None:
+    forwarder = Forwarder(Channel(BrokerUnavailable("none")), METADATA)  # type: ignore[arg-type]  # as far as it is used
+    about = context()
+    about.api_key, about.api_version = ApiKey.UNREGISTER_BROKER, 0
+    with pytest.raises(ApiError) as refused:
+        asyncio.run(forwarder.forward(UnregisterBrokerRequest(broker_id=1), about))
+    assert refused.value.code is ErrorCode.REQUEST_TIMED_OUT
 
 
 def test_tokens_are_not_asked_for_in_plain_text() -> None:

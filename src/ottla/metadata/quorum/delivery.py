@@ -22,14 +22,13 @@ from ottla.metadata.quorum.node import CommittedBatch, LeaderAndEpoch, Listener,
 from ottla.quorum.replicas import OffsetAndEpoch
 from ottla.records.batch import BatchHeader, Buffer, iter_batches
 from ottla.records.record import decode_records
+from ottla.slices import Slices
 
 log = logging.getLogger(__name__)
 
 _READ_BYTES: Final = 1 << 18
 _RECORDS_AT_ONCE: Final = 200
 """Records of small batches that a listener is given at once; a larger batch is given as it is."""
-_SLICE_S: Final = 0.004
-"""How long batches are delivered in one turn of the loop."""
 
 
 class Host(Protocol):
@@ -78,6 +77,7 @@ class Delivery:
         self._host = host
         self._threads = threads
         self._snapshot_records = snapshot_records
+        self._slices = Slices(metadata_log.clock)
         self._bytes_since_snapshot = 0
         self._is_new = True
         self._leader: _Leader | None = None
@@ -134,7 +134,9 @@ class Delivery:
             if self._log.newest_snapshot == snapshot:
                 raise
             return  # there is a newer one
-        self._listener.handle_snapshot(snapshot, records)
+        steps = self._listener.handle_snapshot(snapshot, records)
+        if steps is not None:
+            await self._slices.run(steps)
         self.next_offset = snapshot.offset
         self._bytes_since_snapshot = 0
         self._moved()
@@ -148,7 +150,6 @@ class Delivery:
         return (await loop.run_in_executor(self._threads, found.run)).data
 
     async def _deliver(self, batches: Buffer, committed: int) -> None:
-        give_way_at = self._log.clock.monotonic() + _SLICE_S
         for group, size_bytes in _groups(memoryview(batches), self.next_offset, committed):
             if group.records:
                 self._listener.handle_commit(group)
@@ -156,9 +157,7 @@ class Delivery:
             self._bytes_since_snapshot += size_bytes
             self._moved()
             self._offer_snapshot(OffsetAndEpoch(self.next_offset, group.epoch))
-            if self._log.clock.monotonic() >= give_way_at:
-                await asyncio.sleep(0)
-                give_way_at = self._log.clock.monotonic() + _SLICE_S
+            await self._slices.pause()
 
     def _moved(self) -> None:
         self._announce()

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from ottla.errors import ErrorCode, OttlaError
+from ottla.protocol.compiled import Steps
 from ottla.quorum.replicas import OffsetAndEpoch
 
 __all__ = [
@@ -63,8 +64,12 @@ class NotQuorumLeader(OttlaError):
 class Listener(Protocol):
     """Receives committed metadata in the order of the log, on the loop's thread. Must not raise."""
 
-    def handle_snapshot(self, snapshot: OffsetAndEpoch, records: Iterable[bytes]) -> None:
-        """`records`, framed, replace everything received before; they stand for all below `snapshot.offset`."""
+    def handle_snapshot(self, snapshot: OffsetAndEpoch, records: Iterable[bytes]) -> Steps[None] | None:
+        """`records`, framed, replace everything received before; they stand for all below `snapshot.offset`.
+
+        Returns the steps that do so, if they take long. Nothing else is delivered before they have ended, except for
+        changes of the leader.
+        """
         ...
 
     def handle_commit(self, batch: CommittedBatch) -> None:

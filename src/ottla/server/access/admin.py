@@ -13,19 +13,12 @@ from ottla.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
-from ottla.protocol.messages.alter_user_scram_credentials import (
-    AlterUserScramCredentialsRequest,
-    AlterUserScramCredentialsResponse,
-    AlterUserScramCredentialsResult,
-)
-from ottla.protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from ottla.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
 )
 from ottla.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
-from ottla.protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
 from ottla.protocol.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
@@ -77,7 +70,7 @@ from ottla.security.acls import CLUSTER_NAME
 from ottla.security.authorization import Operation, ResourceType
 from ottla.server.access.access import Access, Verdict, take_out
 from ottla.server.access.whole import MESSAGES, refusal
-from ottla.server.failures import failed_share_state
+from ottla.server.failures import failed_items, failed_share_state
 
 if TYPE_CHECKING:
     from ottla.server.context import RequestContext
@@ -374,39 +367,12 @@ def refused_share_state(request: Any) -> Message:
     return failed_share_state(request, CLUSTER_REFUSED, MESSAGES[CLUSTER_REFUSED])
 
 
-def refused_credentials(request: AlterUserScramCredentialsRequest) -> AlterUserScramCredentialsResponse:
-    """The answer without ALTER on the cluster."""
-    users = [change.name for change in request.deletions] + [change.name for change in request.upsertions]
-    return AlterUserScramCredentialsResponse(
-        results=[
-            AlterUserScramCredentialsResult(
-                user=user, error_code=CLUSTER_REFUSED, error_message=MESSAGES[CLUSTER_REFUSED]
-            )
-            for user in dict.fromkeys(users)
-        ]
-    )
-
-
-def refused_acl_creations(request: CreateAclsRequest) -> CreateAclsResponse:
-    """The answer without ALTER on the cluster."""
-    return CreateAclsResponse(
-        results=[
-            AclCreationResult(error_code=CLUSTER_REFUSED, error_message=MESSAGES[CLUSTER_REFUSED])
-            for _ in request.creations
-        ]
-    )
-
-
-def refused_acl_deletions(request: DeleteAclsRequest) -> DeleteAclsResponse:
-    """The answer without ALTER on the cluster."""
-    return DeleteAclsResponse(
-        filter_results=[
-            DeleteAclsFilterResult(
-                error_code=CLUSTER_REFUSED, error_message=MESSAGES[CLUSTER_REFUSED], matching_acls=[]
-            )
-            for _ in request.filters
-        ]
-    )
+def refused_items(request: Any) -> Message:
+    """The answer without a right to the cluster, where each thing that would be changed has an answer of its own, and
+    nothing else, in every version."""
+    answer = failed_items(request, 0, CLUSTER_REFUSED, MESSAGES[CLUSTER_REFUSED])
+    assert answer is not None
+    return answer
 
 
 def refused_markers(request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:

@@ -19,7 +19,7 @@ from ottla.protocol.schema import Message, Struct, fields_of
 from ottla.protocol.versioned import decode_versioned
 from ottla.server.context import Deferred, RequestContext
 from ottla.server.controller_routing import CONTROLLER_ROUTES, FORWARDABLE
-from ottla.server.failures import failure_response
+from ottla.server.failures import failed_items, failure_response
 from ottla.server.framer import BadFrame
 
 if TYPE_CHECKING:
@@ -141,7 +141,8 @@ async def _answer(handlers: "Handlers", request: Message, context: RequestContex
             answer = await answer.future()
     except (OttlaError, BadFrame) as error:
         code = error.code if isinstance(error, OttlaError) else ErrorCode.INVALID_REQUEST
-        answer = failure_response(context.api_key, context.api_version, code, str(error))
+        answer = failed_items(request, context.api_version, code, str(error))
+        answer = answer or failure_response(context.api_key, context.api_version, code, str(error))
         if answer is None:
             raise ApiError(code, str(error)) from error
     assert isinstance(answer, Message)

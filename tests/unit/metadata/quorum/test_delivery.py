@@ -7,6 +7,7 @@ from ottla.metadata.quorum.batches import encode_records
 from ottla.metadata.quorum.delivery import Delivery
 from ottla.metadata.quorum.metadata_log import MetadataLog, MetadataLogConfig
 from ottla.metadata.quorum.node import CommittedBatch, LeaderAndEpoch, OffsetAndEpoch, SnapshotRecords
+from ottla.protocol.compiled import Steps
 from ottla.protocol.messages.control_records import LeaderChangeMessage
 from ottla.quorum.control_records import LEADER_CHANGE, encode_control_batch
 from ottla.quorum.effects import ControlRecord
@@ -17,8 +18,9 @@ class Recorder:
     def __init__(self) -> None:
         self.events: list[object] = []
 
-    def handle_snapshot(self, snapshot: OffsetAndEpoch, records: Iterable[bytes]) -> None:
+    def handle_snapshot(self, snapshot: OffsetAndEpoch, records: Iterable[bytes]) -> Steps[None] | None:
         self.events.append((snapshot, *records))
+        return None
 
     def handle_commit(self, batch: CommittedBatch) -> None:
         self.events.append((batch.base_offset, *batch.records))
@@ -33,7 +35,8 @@ class Node:
     def __init__(self) -> None:
         self.fs = FaultyFS(seed=3)
         self.fs.make_directory("/data")
-        self.log = MetadataLog.open("/data", MetadataLogConfig(), fs=self.fs, clock=ManualClock())
+        self.clock = ManualClock()
+        self.log = MetadataLog.open("/data", MetadataLogConfig(), fs=self.fs, clock=self.clock)
         self.high_watermark: int | None = None
         self.problems: list[BaseException] = []
         self.moved = asyncio.Event()
@@ -209,5 +212,40 @@ def test_a_listener_that_fails_ends_the_node() -> None:
             node.commit(delivery)
             await node.until(delivery, 1)
         assert [str(problem) for problem in node.problems] == ["not understood"]
+
+    asyncio.run(run())
+
+
+def test_a_large_snapshot_lets_others_have_the_loop() -> None:
+    async def run() -> None:
+        node = Node()
+        seen: list[str] = []
+
+        class Slow(Recorder):
+            def handle_snapshot(self, snapshot: OffsetAndEpoch, records: Iterable[bytes]) -> Steps[None]:
+                for _ in range(3):
+                    node.clock.advance(ms=10)
+                    seen.append("step")
+                    yield
+                self.events.append((snapshot, *records))
+
+        async def others() -> None:
+            while True:
+                seen.append("others")
+                await asyncio.sleep(0)
+
+        node.append(b"a")
+        node.snapshot(OffsetAndEpoch(1, 1), b"of it")
+        listener = Slow()
+        async with delivering(node, listener) as delivery:
+            beside = asyncio.create_task(others())
+            node.append(b"b")
+            node.commit(delivery)
+            await node.until(delivery, 2)
+            beside.cancel()
+        assert listener.events == [(OffsetAndEpoch(1, 1), b"of it"), (1, b"b")]
+        first = seen.index("step")
+        last = len(seen) - 1 - seen[::-1].index("step")
+        assert seen[first : last + 1].count("others") >= 2
 
     asyncio.run(run())
