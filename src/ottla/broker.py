@@ -20,7 +20,7 @@ from uuid import UUID, uuid4
 from ottla.client.login import log_in
 from ottla.cluster.image import empty_image
 from ottla.collector import collect_quickly
-from ottla.config.authorizer import authorizer_settings
+from ottla.config.authorizer import AuthorizerSettings, authorizer_settings
 from ottla.config.broker import BrokerConfig
 from ottla.config.loading import load
 from ottla.config.sasl import PROTOCOLS as SASL_PROTOCOLS
@@ -66,8 +66,10 @@ if TYPE_CHECKING:
     from ottla.client.sockets import Connect
     from ottla.metadata.acls import Acls
     from ottla.metadata.delegation_tokens import DelegationTokens
+    from ottla.metadata.own_authorizer import AuthorizerThread
     from ottla.metadata.quorum.node import QuorumNode
     from ottla.metadata.quorum_acls import FollowedAcls
+    from ottla.security.acls import StandardAuthorizer
     from ottla.server.audit.audit_log import AuditLog
     from ottla.server.cluster_member import ClusterMember, Join
     from ottla.server.connection import FrameHandler
@@ -109,6 +111,7 @@ class Broker:
         """The node of the quorum that the process has, if it is more than the broker's own."""
         self._moves = False
         """Whether it stops only to go on in a moment."""
+        self._authorizer_thread: AuthorizerThread | None = None
         self.controller: ControllerServer | None = None
         """The controller of this process, if it has that role in a quorum."""
         self.failure: str | None = None
@@ -442,6 +445,7 @@ class Broker:
             failed=self._give_up,
             audit=await self._open_audit(stack),
             migration=migration,
+            open_authorizer=lambda settings: self._open_authorizer(settings, stack),
         )
         self._node = self.controller.node
         if "broker" not in self.config.process_roles:
@@ -504,16 +508,7 @@ class Broker:
         settings = authorizer_settings(self.config)
         if settings is None:
             return None
-        from ottla.security.acls import StandardAuthorizer
-
-        if settings.own is None:
-            authorizer = StandardAuthorizer(settings.super_users, allow_if_none=settings.allow_if_none)
-        else:
-            from ottla.metadata.own_authorizer import open_own_authorizer
-
-            now = self._platform.clock.monotonic
-            authorizer, thread = await open_own_authorizer(self.config, settings, now)
-            stack.push_async_callback(asyncio.get_running_loop().run_in_executor, None, thread.close)
+        authorizer = await self._open_authorizer(settings, stack)
         if self.config.quorum is not None:
             from ottla.metadata.quorum_metadata import access_rules
 
@@ -524,6 +519,25 @@ class Broker:
         stack.push_async_callback(acls.close)
         await acls.open()
         return acls
+
+    async def _open_authorizer(self, settings: AuthorizerSettings, stack: AsyncExitStack) -> "StandardAuthorizer":
+        """An authorizer without rules yet. One of the operator's own is asked by both roles."""
+        if settings.own is None:
+            from ottla.security.acls import StandardAuthorizer
+
+            return StandardAuthorizer(settings.super_users, allow_if_none=settings.allow_if_none)
+        from ottla.metadata.own_authorizer import OwnAuthorizer, open_authorizer_thread
+
+        now = self._platform.clock.monotonic
+        thread = self._authorizer_thread
+        if thread is None:
+            thread = self._authorizer_thread = await open_authorizer_thread(self.config, settings.own, now)
+            stack.push_async_callback(self._close_authorizer, thread)
+        return OwnAuthorizer(settings, thread, now)
+
+    async def _close_authorizer(self, thread: "AuthorizerThread") -> None:
+        self._authorizer_thread = None
+        await asyncio.get_running_loop().run_in_executor(None, thread.close)
 
     async def _open_audit(self, stack: AsyncExitStack) -> "AuditLog | None":
         """The audit log, one for both roles; None where none is configured."""

@@ -23,10 +23,16 @@ from tests.support.eventually import eventually
 from tests.support.mixed_broker_quorum import KAFKA, OTTLA, SESSION_S, QuorumCluster, moves
 from tests.support.mixed_cluster import TIMEOUT_S
 from tests.support.ottla_process import OttlaProcess
-from tests.support.raw_client import ask, errors_in
+from tests.support.raw_client import RawConnection, ask, errors_in
 from tests.support.steady_producer import SteadyProducer
 from tests.support.transactional_load import TransactionalLoad
 from tests.support.whole_topic import read_all
+
+
+def asked_patiently(bootstrap: str, request: Message, version: int) -> Any:
+    """The answer of a broker; a genuine one waits for a controller for 60 s, whatever its settings."""
+    with RawConnection(bootstrap, timeout_s=120) as connection:
+        return connection.ask(request, version)
 
 
 def without_messages(found: Any) -> Any:
@@ -187,15 +193,15 @@ def test_what_nobody_decides_is_answered_as_by_genuine_brokers() -> None:
         ),
         (UnregisterBrokerRequest(broker_id=7), 0),
     ]
-    with QuorumCluster(apart=True, properties=timeout) as cluster, ThreadPoolExecutor() as threads:
+    with QuorumCluster(apart=True, properties=timeout) as cluster, ThreadPoolExecutor(16) as threads:
         assert cluster.genuine_controller is not None
         cluster.genuine_controller.kill()
         try:
-            for request, version in requests:
-                waiting = [
-                    threads.submit(ask, cluster.brokers[at].bootstrap, request, version) for at in (KAFKA, OTTLA)
-                ]
-                genuine, own = (each.result(60) for each in waiting)
+            answers = [
+                [threads.submit(asked_patiently, cluster.brokers[at].bootstrap, *each) for at in (KAFKA, OTTLA)]
+                for each in requests
+            ]
+            for genuine, own in ([each.result() for each in both] for both in answers):
                 assert errors_in(genuine) == errors_in(own) == {ErrorCode.REQUEST_TIMED_OUT}
                 assert without_messages(genuine) == without_messages(own)
         finally:

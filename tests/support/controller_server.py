@@ -7,7 +7,9 @@ from typing import Any
 from ottla.client.asynchronous import AsyncConnection
 from ottla.client.sansio.handshake import handshake
 from ottla.client.sockets import connect
+from ottla.config.authorizer import AuthorizerSettings
 from ottla.config.broker import BrokerConfig
+from ottla.metadata.own_authorizer import OwnAuthorizer, open_authorizer_thread
 from ottla.metadata.policies import open_policies
 from ottla.platform import Platform
 from ottla.protocol.framing import encode_request
@@ -15,6 +17,7 @@ from ottla.protocol.messages.envelope import EnvelopeRequest
 from ottla.protocol.messages.principal import DefaultPrincipalData
 from ottla.protocol.schema import Message
 from ottla.protocol.versioned import encode_versioned
+from ottla.security.acls import StandardAuthorizer
 from ottla.server.connection_limits import ConnectionLimits
 from ottla.server.controller_server import ControllerServer, open_controller
 from ottla.server.listeners import Listeners
@@ -44,6 +47,14 @@ async def running(loop: Any, node: MemoryQuorum | None = None, **settings: str) 
         memory = MemoryBudget(loop, limit_bytes=DEFAULT_BYTES, largest_request_bytes=view.socket_request_max_bytes)
         stack.callback(memory.close)
         listeners = Listeners(platform.open_sockets, limits, memory, loop)
+
+        async def open_authorizer(settings: AuthorizerSettings) -> StandardAuthorizer:
+            if settings.own is None:
+                return StandardAuthorizer(settings.super_users, allow_if_none=settings.allow_if_none)
+            thread = await open_authorizer_thread(view, settings.own, platform.clock.monotonic)
+            stack.callback(thread.close)
+            return OwnAuthorizer(settings, thread, platform.clock.monotonic)
+
         server = await open_controller(
             view,
             platform.clock,
@@ -55,6 +66,7 @@ async def running(loop: Any, node: MemoryQuorum | None = None, **settings: str) 
             bootstrap=(),
             policies=await open_policies(view),
             failed=failures.append,
+            open_authorizer=open_authorizer,
         )
         yield server
     assert failures == []

@@ -35,7 +35,7 @@ MOST_TEXT: Final = 32 << 10
 """Bounds of what one registration adds to the log, and to the memory of every node, for good; texts in characters."""
 MOST_BROKERS: Final = 10_000
 MOST_CONTROLLERS: Final = 1_000
-"""Registrations stay when their nodes are gone: without a bound, a stranger who reaches an open listener of the
+"""Registrations stay when their nodes are gone: without a bound, a stranger at an open listener of the
 controllers could fill the memory of every node."""
 SET: Final = 1
 CLEAR: Final = -1

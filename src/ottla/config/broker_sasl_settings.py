@@ -155,7 +155,8 @@ INITIAL_USERS: Final = Setting(
     Kind.PASSWORD,
     None,
     "Ottla's own. Users of SCRAM that exist before the first start, as `kafka-storage.sh format --add-scram` does: "
-    "`SCRAM-SHA-512=[name=admin,password=...]`, several after commas. A user that is there keeps the password.",
+    "`SCRAM-SHA-512=[name=admin,password=...]`, several after commas. A user that is there keeps the password. "
+    "Under a quorum of controllers the setting of the controllers counts, when a new cluster begins.",
     None,
     Change.READ_ONLY,
 )

@@ -5,19 +5,22 @@ keeps the password.
 """
 
 import asyncio
+import logging
 import re
 import secrets
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from ottla.cluster.commands import SetConfigs
-from ottla.cluster.image import ResourceType, empty_image
+from ottla.cluster.image import MetadataImage, ResourceType, empty_image
 from ottla.cluster.scram_credentials import credential_text
 from ottla.config.broker import BrokerConfig
 from ottla.errors import InvalidConfig
 from ottla.metadata.store import layout
 from ottla.metadata.store.base import MetadataStore, StoreConflict
 from ottla.security.sasl import FEWEST_ITERATIONS, MOST_ITERATIONS, credential, salted
+
+log = logging.getLogger(__name__)
 
 SETTING: Final = "initial.scram.users"
 _ENTRY: Final = re.compile(
@@ -66,6 +69,22 @@ def _parsed(text: str) -> Iterator[InitialUser]:
 
 def _malformed(why: str) -> InvalidConfig:
     return InvalidConfig(f"{SETTING}: {why}; it has the form SCRAM-SHA-512=[name=admin,password=...]")
+
+
+def warn_of_missing_users(config: BrokerConfig, image: MetadataImage) -> None:
+    """Warn of users of the setting that a cluster under a quorum does not have: only its first controller adds any."""
+    missing = [
+        f"{user.name} ({user.mechanism})"
+        for user in initial_users(config.initial_scram_users or "")
+        if user.mechanism not in image.config(ResourceType.USER, user.name)
+    ]
+    if missing:
+        log.warning(
+            "%s: this cluster has no such users: %s; under a quorum the setting acts only where a new cluster's "
+            "controllers have it: add them with `ottla user set` or kafka-configs.sh",
+            SETTING,
+            ", ".join(missing),
+        )
 
 
 async def add_initial_users(store: MetadataStore, config: BrokerConfig) -> None:

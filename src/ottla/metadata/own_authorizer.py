@@ -157,12 +157,12 @@ class OwnAuthorizer(StandardAuthorizer):
         return known
 
 
-async def open_own_authorizer(
-    config: BrokerConfig, settings: AuthorizerSettings, now: Callable[[], float]
-) -> tuple[OwnAuthorizer, AuthorizerThread]:
-    """The authorizer that the settings name. Raises `InvalidConfig` if it is not installed or does not start."""
-    assert settings.own is not None
-    authorizer = made(AUTHORIZER, settings.own, AUTHORIZER_GROUP, "authorizer", ("configure", "authorize", "close"))
-    thread = AuthorizerThread(settings.own, authorizer, now)
+async def open_authorizer_thread(config: BrokerConfig, name: str, now: Callable[[], float]) -> AuthorizerThread:
+    """The authorizer of an entry point, for all roles of this process; `now`: seconds of a monotonic clock.
+
+    Raises `InvalidConfig` if it is not installed or does not start.
+    """
+    authorizer = made(AUTHORIZER, name, AUTHORIZER_GROUP, "authorizer", ("configure", "authorize", "close"))
+    thread = AuthorizerThread(name, authorizer, now)
     await asyncio.get_running_loop().run_in_executor(None, thread.configure, dict(config.given))
-    return OwnAuthorizer(settings, thread, now), thread
+    return thread

@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 
-from ottla.cluster.metadata_log.levels import (
-    HIGHEST,
-    TRANSACTIONS_SINCE,
-    initial_features,
-)
+from ottla.cluster.image import ResourceType
+from ottla.cluster.metadata_log.framing import framed
+from ottla.cluster.metadata_log.levels import HIGHEST, NAMES, SCRAM_SINCE, TRANSACTIONS_SINCE, initial_features
 from ottla.cluster.metadata_log.records import messages_for
 from ottla.cluster.metadata_log.state import ClusterState
 from ottla.cluster.min_insync import unify_min_insync
+from ottla.errors import InvalidConfig
+from ottla.metadata.initial_users import SETTING, InitialUser
+from ottla.metadata.quorum.scram_arguments import user_record
 from ottla.protocol.metadata_records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
@@ -54,3 +55,24 @@ def initial_records(metadata_version: int = HIGHEST) -> list[Message]:
     """The feature levels of a new cluster, `metadata.version` first."""
     levels = initial_features(metadata_version)
     return [FeatureLevelRecord(name=name, feature_level=level) for name, level in levels.items()]
+
+
+def with_initial_users(bootstrap: Sequence[bytes], users: Sequence[InitialUser]) -> list[bytes]:
+    """The first records of a cluster with users of SCRAM that they do not have; salting takes milliseconds for each.
+
+    Raises `InvalidConfig` for a `metadata.version` that has no users.
+    """
+    first = [decode_record(value)[0] for value in bootstrap] or initial_records()
+    begun = ClusterState()
+    for record in first:
+        begun.take(record)
+    level = begun.metadata_version or HIGHEST
+    if level < SCRAM_SINCE:
+        raise InvalidConfig(
+            f"{SETTING}: the cluster is formatted with metadata.version {NAMES[level]}, which has no users of SCRAM"
+        )
+    for user in users:
+        known = begun.configs.get((ResourceType.USER, user.name), {})
+        if user.mechanism not in known:
+            first.append(user_record(user.mechanism, user.name, user.password, user.iterations))
+    return [framed(record, level) for record in first]

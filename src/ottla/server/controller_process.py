@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.errors import InvalidConfig
 from ottla.log.directories import LogDirectories
 from ottla.log.directory import LogDirectory
+from ottla.metadata.initial_users import initial_users, warn_of_missing_users
 from ottla.metadata.lone_broker import lone_metadata
 from ottla.metadata.policies import Policies
 from ottla.metadata.quorum import snapshots
 from ottla.metadata.quorum.node import QuorumNode
 from ottla.metadata.store.layout import uuid_from_text
-from ottla.server.controller_server import ControllerServer, open_controller
+from ottla.server.controller_server import ControllerServer, OpenAuthorizer, open_controller
 from ottla.server.quorum_nodes import raft_node
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ async def start_controller(
     policies: Policies,
     failed: Callable[[str], None],
     audit: "AuditLog | None",
+    open_authorizer: OpenAuthorizer,
     migration: "Migration | None" = None,
 ) -> ControllerServer:
     """Start the controller of this process, at `listeners`, which are not open yet; `stack` stops it. `directories` are
@@ -77,6 +79,11 @@ async def start_controller(
     if directories.fs.exists(bootstrap_file):
         records = snapshots.read_records(directories.fs, bootstrap_file)
         bootstrap = await asyncio.get_running_loop().run_in_executor(None, list, records)
+    if config.initial_scram_users and migration is None:
+        from ottla.metadata.quorum_bootstrap import with_initial_users  # only a new cluster with users pays for it
+
+        users = initial_users(config.initial_scram_users)
+        bootstrap = await asyncio.get_running_loop().run_in_executor(None, with_initial_users, bootstrap, users)
     alone = await lone_metadata(
         Path(directory.path),
         uuid_from_text(directory.directory_id),
@@ -110,7 +117,10 @@ async def start_controller(
         policies=policies,
         failed=failed,
         audit=audit,
+        open_authorizer=open_authorizer,
     )
+    if migration is None:
+        server.when_caught_up(lambda: warn_of_missing_users(config, server.replay.image))
     if alone is not None:
         _when_committed(server, lambda: alone.moved(directories.fs))
     return server

@@ -6,7 +6,7 @@ stop    registration -> node leaves (hands over) -> listeners -> controller
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
@@ -18,7 +18,7 @@ from ottla.client.sockets import connect as connect_plainly
 from ottla.cluster.image import SECURITY_PROTOCOL_CODES, empty_image
 from ottla.cluster.metadata_log.levels import CONTROLLER_REGISTRATIONS_SINCE, RANGES
 from ottla.config.authorizer import authorizer_settings
-from ottla.errors import ErrorCode, InvalidConfig, OttlaError
+from ottla.errors import ErrorCode, OttlaError
 from ottla.metadata.decisions import new_id
 from ottla.metadata.ended_brokers import EndedBrokers
 from ottla.metadata.policies import Policies
@@ -42,7 +42,9 @@ from ottla.tasks import Tasks
 if TYPE_CHECKING:
     from ottla.client.sockets import Connect
     from ottla.clock import Clock
+    from ottla.config.authorizer import AuthorizerSettings
     from ottla.config.broker import BrokerConfig
+    from ottla.security.acls import StandardAuthorizer
     from ottla.server.audit.audit_log import AuditLog
     from ottla.server.listeners import Listeners
 
@@ -53,6 +55,8 @@ CATCH_UP_POLL_S: Final = 0.02
 
 OpenNode = Callable[[Mapping[str, tuple[str, int]]], QuorumNode]
 """Makes the quorum's node, which is reached at these addresses, by listener."""
+OpenAuthorizer = Callable[["AuthorizerSettings"], Awaitable["StandardAuthorizer"]]
+"""Makes an authorizer without rules. Raises `InvalidConfig`."""
 
 
 class ControllerServer:
@@ -176,10 +180,11 @@ async def open_controller(
     policies: Policies,
     failed: Callable[[str], None],
     audit: "AuditLog | None" = None,
+    open_authorizer: OpenAuthorizer | None = None,
     reach: "Connect" = connect_plainly,
 ) -> ControllerServer:
     """Start a controller; `stack` stops it. `config` has the controller's listeners, `connect` reaches others',
-    `reach` any address.
+    `reach` any address. `open_authorizer` is needed where `config` names an authorizer.
 
     Raises OSError for an address that cannot be bound, `InvalidConfig`, `KafkaStorageError`.
     """
@@ -227,7 +232,7 @@ async def open_controller(
         slices=Slices(clock),
         audit=audit,
     )
-    _follow_acls(services, server)
+    await _follow_acls(services, server, open_authorizer)
     await _open_tokens(services, stack)
     handlers = services.handlers = Handlers(services, CONTROLLER_ROUTES, controllers_guards)
     dispatcher = Dispatcher(services, handlers, CONTROLLER_ROUTES, claims={})
@@ -256,18 +261,18 @@ async def _open_tokens(services: ControllerServices, stack: AsyncExitStack) -> N
     await tokens.open()
 
 
-def _follow_acls(services: ControllerServices, server: ControllerServer) -> None:
+async def _follow_acls(
+    services: ControllerServices, server: ControllerServer, open_authorizer: OpenAuthorizer | None
+) -> None:
     """Authorize requests, if there is an authorizer. Until this node has read the log, only super users may do
-    anything, as in Kafka."""
+    anything, as in Kafka, and what an authorizer of the operator's own allows. Raises `InvalidConfig`."""
     settings = authorizer_settings(services.config)
     if settings is None:
         return
     from ottla.metadata.quorum_acls import QuorumAcls  # only a controller with an authorizer pays for it
-    from ottla.security.acls import StandardAuthorizer
 
-    if settings.own is not None:
-        raise InvalidConfig(f"authorizer.class.name: {settings.own} cannot be asked by a controller yet")
-    authorizer = StandardAuthorizer(settings.super_users)
+    assert open_authorizer is not None
+    authorizer = await open_authorizer(settings._replace(allow_if_none=False))
     acls = services.acls = QuorumAcls(authorizer, services.metadata, services.slices)
     services.replay.on_advance(lambda state, is_new: (acls.follow_anew if is_new else acls.follow)(state))
     if settings.allow_if_none:

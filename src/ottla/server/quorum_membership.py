@@ -31,6 +31,7 @@ from ottla.log.directory import LogDirectory
 from ottla.log.meta_properties import directory_uuid
 from ottla.metadata.broker_lifecycle import BrokerLifecycle
 from ottla.metadata.controller_channel import ControllerChannel, ControllerConnections
+from ottla.metadata.initial_users import warn_of_missing_users
 from ottla.metadata.policies import Policies
 from ottla.metadata.quorum.node import QuorumNode
 from ottla.metadata.quorum_metadata import QuorumMetadata
@@ -394,6 +395,8 @@ async def open_quorum(
             await _until_followed(node, metadata)
     except TimeoutError:
         raise InvalidConfig(_unreachable(config, f"within {timeout_s:.0f} s")) from None
+    if "controller" not in config.process_roles:
+        warn_of_missing_users(config, metadata.image)
 
     def join(replicas: "ReplicaManager") -> QuorumMembership:
         registered = RegisteredBrokers(

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from ottla.cluster.commands import SetConfigs, apply
+from ottla.cluster.image import ResourceType, empty_image
 from ottla.config.broker import BrokerConfig
 from ottla.errors import InvalidConfig
-from ottla.metadata.initial_users import InitialUser, add_initial_users, initial_users
+from ottla.metadata.initial_users import InitialUser, add_initial_users, initial_users, warn_of_missing_users
 from ottla.metadata.store.embedded import EmbeddedStore
 
 
@@ -55,3 +57,16 @@ def test_a_user_that_is_there_keeps_the_password(tmp_path: Path) -> None:
     first, second = asyncio.run(add_twice())
     assert first == second
     assert b"SCRAM-SHA-256" in first
+
+
+def test_users_that_a_cluster_under_a_quorum_lacks_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    text = "SCRAM-SHA-512=[name=admin,password=secret],SCRAM-SHA-256=[name=admin,password=secret]"
+    config = BrokerConfig({"initial.scram.users": text})
+    image = apply(empty_image("c"), [SetConfigs(ResourceType.USER, "admin", {"SCRAM-SHA-512": "known"})])
+    warn_of_missing_users(config, image)
+    (warning,) = caplog.messages
+    assert "no such users: admin (SCRAM-SHA-256);" in warning
+    assert "secret" not in warning
+    caplog.clear()
+    warn_of_missing_users(BrokerConfig({}), image)
+    assert caplog.messages == []

@@ -15,7 +15,7 @@ from ottla.authorizers import ANSWERED_WITHIN_S, KEPT_S, Action
 from ottla.config import load
 from ottla.config.authorizer import AuthorizerSettings, authorizer_settings
 from ottla.errors import InvalidConfig
-from ottla.metadata.own_authorizer import AuthorizerThread, OwnAuthorizer, open_own_authorizer
+from ottla.metadata.own_authorizer import AuthorizerThread, OwnAuthorizer, open_authorizer_thread
 from ottla.security.acls import AccessRule, PermissionType, ResourcePattern
 from ottla.security.authorization import Operation, ResourceType
 
@@ -134,9 +134,10 @@ def configured(name: str) -> Any:
     assert settings is not None
 
     async def opened() -> OwnAuthorizer:
-        authorizer, thread = await open_own_authorizer(config, settings, lambda: 0.0)
+        assert settings.own is not None
+        thread = await open_authorizer_thread(config, settings.own, lambda: 0.0)
         thread.close()
-        return authorizer
+        return OwnAuthorizer(settings, thread, lambda: 0.0)
 
     return asyncio.run(opened())
 

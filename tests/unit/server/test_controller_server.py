@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 from uuid import UUID
 
 import pytest
+from tests.support.authorizers import install
 from tests.support.controller_server import ask, envelope, port_of, running
 from tests.support.quorum_brokers import CLUSTER_ID, NODE, registration
 
@@ -194,6 +196,13 @@ def allow(principal: str, operation: int, *, kind: int = 4, name: str = "kafka-c
 
 
 CREATE, CLUSTER_ACTION = 5, 9
+OFFICE = """
+# AUTHORIZER office = office:Office
+class Office:
+    def configure(self, settings): pass
+    def authorize(self, action): return action.host.startswith("10.1.")
+    def close(self): pass
+"""
 
 
 class TestAuthorization:
@@ -236,6 +245,19 @@ class TestAuthorization:
             assert server.replay.state.acls == {}
 
         run(scenario, authorizer_class_name=AUTHORIZER, super_users="User:ANONYMOUS")
+
+    def test_an_authorizer_of_the_operators_own_is_asked(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It decides on forwarded requests, too, by the principal and address of the client."""
+
+        async def scenario(server: ControllerServer) -> None:
+            await register(server)
+            answer = await forwarded(server, create("t"), 7)
+            assert [each.error_code for each in answer.topics] == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+            answer = await forwarded(server, create("t"), 7, address=b"\x0a\1\0\1")
+            assert [each.error_code for each in answer.topics] == [0]
+
+        monkeypatch.syspath_prepend(str(install(tmp_path, office=OFFICE)))
+        run(scenario, authorizer_class_name="office", super_users="User:ANONYMOUS")
 
 
 def test_a_hostile_registration_costs_nothing() -> None:

@@ -68,7 +68,7 @@ def format_(
     """
     from ottla.cluster.metadata_log.levels import NAMES
     from ottla.metadata.quorum import formatting
-    from ottla.metadata.quorum.scram_arguments import user_record
+    from ottla.metadata.quorum.scram_arguments import argument_record
 
     if sum((standalone, initial_controllers is not None, no_initial_controllers)) > 1:
         raise click.UsageError("give one of --standalone, --initial-controllers and --no-initial-controllers")
@@ -80,7 +80,7 @@ def format_(
             initial_controllers,
             release_version,
             {name: _level(level) for name, level in (pair("--feature", text) for text in features)},
-            [user_record(text) for text in users],
+            [argument_record(text) for text in users],
             ignore_formatted,
         )
         plan = formatting.format_node(RealFileSystem(), SystemClock(), node_settings(file, overrides), wishes)

@@ -21,7 +21,7 @@ _PARTS: Final = ("name", "password", "iterations", "salt", "saltedpassword")
 _SALT_BYTES: Final = 24
 
 
-def user_record(text: str) -> UserScramCredentialRecord:
+def argument_record(text: str) -> UserScramCredentialRecord:
     """The record of one user; salting its password takes milliseconds. Raises `InvalidConfig`."""
     mechanism, parts = _parsed(text)
     iterations = _iterations(parts.get("iterations"))
@@ -34,9 +34,19 @@ def user_record(text: str) -> UserScramCredentialRecord:
         raise InvalidConfig(f"{OPTION}: the saltedpassword of {parts['name']!r} needs its salt, too")
     else:
         hashed = _decoded("saltedpassword", parts["saltedpassword"])
+    return _record(mechanism, parts["name"], hashed, salt, iterations)
+
+
+def user_record(mechanism: str, name: str, password: str, iterations: int) -> UserScramCredentialRecord:
+    """The record of a user with a password; salting takes milliseconds."""
+    salt = secrets.token_bytes(_SALT_BYTES)
+    return _record(mechanism, name, salted(mechanism, password, salt, iterations), salt, iterations)
+
+
+def _record(mechanism: str, name: str, hashed: bytes, salt: bytes, iterations: int) -> UserScramCredentialRecord:
     made = credential(mechanism, hashed, salt, iterations)
     return UserScramCredentialRecord(
-        name=parts["name"],
+        name=name,
         mechanism=MECHANISM_CODES[mechanism],
         salt=made.salt,
         stored_key=made.stored_key,

@@ -11,7 +11,7 @@ from ottla.log import meta_properties
 from ottla.log.fs import RealFileSystem
 from ottla.metadata.quorum import formatting, snapshots
 from ottla.metadata.quorum.formatting import Kind, Wishes
-from ottla.metadata.quorum.scram_arguments import user_record
+from ottla.metadata.quorum.scram_arguments import argument_record
 from ottla.metadata.store.layout import uuid_from_text, uuid_to_text
 from ottla.protocol.metadata_records import FeatureLevelRecord, UserScramCredentialRecord, decode_record
 from ottla.security.sasl import credential, salted
@@ -168,12 +168,14 @@ def test_random_ids_are_no_options() -> None:
 
 
 def test_users_get_the_credential_of_their_password() -> None:
-    found = user_record('SCRAM-SHA-512=[name=bob,salt="N3E=",iterations=8192,password="a b"]')
+    found = argument_record('SCRAM-SHA-512=[name=bob,salt="N3E=",iterations=8192,password="a b"]')
     made = credential("SCRAM-SHA-512", salted("SCRAM-SHA-512", "a b", b"7q", 8192), b"7q", 8192)
     assert found == UserScramCredentialRecord(
         name="bob", mechanism=2, salt=b"7q", stored_key=made.stored_key, server_key=made.server_key, iterations=8192
     )
-    assert user_record("SCRAM-SHA-256=[name=a,password=x]") != user_record("SCRAM-SHA-256=[name=a,password=x]"), "salt"
+    assert argument_record("SCRAM-SHA-256=[name=a,password=x]") != argument_record(
+        "SCRAM-SHA-256=[name=a,password=x]"
+    ), "salt"
 
 
 @pytest.mark.parametrize(
@@ -195,7 +197,7 @@ def test_users_get_the_credential_of_their_password() -> None:
 )
 def test_what_is_no_user_is_refused_without_its_password(text: str) -> None:
     with pytest.raises(InvalidConfig, match="--add-scram: ") as refusal:
-        user_record(text)
+        argument_record(text)
     assert "secret" not in str(refusal.value)
 
 
