@@ -213,8 +213,11 @@ class Partition:
         return self.log.high_watermark >= self._epoch_start_offset
 
     def when_epoch_start_reached(self, waiter: "CommitWaiter") -> None:
-        """Notify `waiter` when `has_reached_epoch_start` has become true."""
-        self._commit_waiters.appendleft((self._epoch_start_offset, 0, waiter))
+        """Notify `waiter` when `has_reached_epoch_start` has become true: now, if it is."""
+        if self.has_reached_epoch_start:
+            waiter.committed(0)
+        else:
+            self._commit_waiters.appendleft((self._epoch_start_offset, 0, waiter))
 
     @property
     def owes_visibility(self) -> bool:
@@ -226,8 +229,13 @@ class Partition:
         return self.in_sync is None and self.acknowledged_end > self.log.high_watermark
 
     def when_visible(self, waiter: "CommitWaiter") -> None:
-        """Notify `waiter` when everything appended so far is committed."""
-        self._commit_waiters.append((self.log.log_end_offset, 0, waiter))
+        """Notify `waiter` when everything appended so far is committed: now, if it is. A sync may have ended since the
+        caller looked, and nothing would notify `waiter` before the next one."""
+        end = self.log.log_end_offset
+        if end <= self.log.high_watermark:
+            waiter.committed(0)
+        else:
+            self._commit_waiters.append((end, 0, waiter))
 
     @property
     def high_watermark(self) -> Offset:

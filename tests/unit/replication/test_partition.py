@@ -116,6 +116,26 @@ def test_what_is_committed_is_synced_here_and_on_all_that_are_in_sync(world: Wor
     assert world.log.high_watermark == 2
 
 
+@pytest.mark.parametrize("is_synced_before", [False, True])
+def test_a_request_for_the_end_is_notified_though_the_sync_ended_before_it_waits(
+    world: World, is_synced_before: bool
+) -> None:
+    world.partition.lead(world.state(1, 0))
+    world.append()
+    for replica in (2, 3):
+        world.fetch(replica, 1)
+    if is_synced_before:
+        world.sync()
+    seen = [Mock(), Mock()]
+    world.partition.when_visible(seen[0])
+    world.partition.when_epoch_start_reached(seen[1])
+    if not is_synced_before:
+        seen[0].committed.assert_not_called()
+        world.sync()
+    for waiter in seen:
+        waiter.committed.assert_called_once_with(0)
+
+
 def test_nothing_is_committed_with_too_few_in_sync(world: World) -> None:
     world.partition.lead(world.state(1, 0, isr=(1,)))
     world.append()
