@@ -31,12 +31,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run the long files first where several workers share the files, so that all workers end together."""
+    """Have the workers take up the files in an order that keeps all of them, and the processors, at work to the end."""
     if hasattr(config, "workerinput"):
-        ranks = {_HERE / name: place for place, name in enumerate(_LONG_FILES.read_text().split())}
-        items.sort(
-            key=lambda item: next((ranks[path] for path in (item.path, item.path.parent) if path in ranks), len(ranks))
-        )
+        from tests.support import distribution  # not every run has several workers
+
+        long = [_HERE / name for name in _LONG_FILES.read_text().split()]
+        files = distribution.in_turn(dict.fromkeys(item.path for item in items), long=long, busy=_HERE / "unit")
+        places = {file: place for place, file in enumerate(files)}
+        items.sort(key=lambda item: places[item.path])
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -6,13 +6,15 @@ OTTLA_PIPELINE_TARGET=genuine runs them against genuine Kafka: the pipeline is a
 import os
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
-from ottla.pipeline import session
+from ottla.pipeline import class_archive, session
+from ottla.pipeline.java import JavaNotFoundError, find_java
 from tests.pipeline.topic import Topic
 from tests.support.broker_process import BrokerProcess
 from tests.support.eventually import eventually
@@ -26,6 +28,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(400))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Have the archive of Spark's classes made, once for all workers, before most tests would start without it."""
+    worker = getattr(session.config, "workerinput", {}).get("workerid")
+    if worker == "gw0" and any(Path(__file__).parent in item.path.parents for item in session.items):
+        with suppress(JavaNotFoundError):
+            class_archive.jvm_options(find_java())
 
 
 def broker_kind() -> type[OttlaProcess] | type[GenuineKafka]:

@@ -1,6 +1,8 @@
-"""Which tests go to the same worker of pytest-xdist: those of a file, and files that share a costly session."""
+"""When tests run, and which go to the same worker of pytest-xdist: those of a file, and files that share a session."""
 
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
 
@@ -14,6 +16,23 @@ _OWN_SESSIONS: Final = ("flows_alone", "golden", "demo", "redrive", "replay", "r
 """Tests of the pipeline that start programs with sessions of their own."""
 _STARTS_WITH: Final = 2
 """Tests that a worker must have before it runs the first: a test ends by setting up for the next."""
+
+
+def in_turn(files: Iterable[Path], *, long: Sequence[Path], busy: Path) -> list[Path]:
+    """The order in which workers take up files: `long` ones (or directories) first, so that all workers end together.
+
+    Files below the directory `busy` need the processor all the time, and most others wait for processes half of it.
+    So the busy ones are spread over the whole run, and come last.
+    """
+    ranks = {path: rank for rank, path in enumerate(long)}
+    spread: list[Path] = []
+    others: list[Path] = []
+    for file in files:
+        (spread if busy in file.parents else others).append(file)
+    others.sort(key=lambda file: next((ranks[path] for path in (file, file.parent) if path in ranks), len(ranks)))
+    places = {file: place / len(others) for place, file in enumerate(others)}
+    places |= {file: (place + 1) / len(spread) for place, file in enumerate(spread)}
+    return sorted(places, key=places.__getitem__)
 
 
 class ByFileAndSession(LoadScopeScheduling):  # type: ignore[misc]

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
-from tests.support.distribution import ByFileAndSession
+from tests.support.distribution import ByFileAndSession, in_turn
 
 _REPOSITORY: Final = Path(__file__).resolve().parents[3]
 _SCHEDULER: Final = """
@@ -184,3 +184,11 @@ def test_a_session_that_ends_in_the_midst_of_a_test_gives_its_error() -> None:
     node.workeroutput = {"internal error": "ValueError: lost"}
     with pytest.raises(RuntimeError, match=r"(?s)'gw0' ended in the midst of 'test_a.py::test_a2':.ValueError: lost"):
         scheduler.remove_node(node)
+
+
+def test_long_files_are_first_and_busy_ones_are_spread_over_the_run() -> None:
+    tests = Path("tests")
+    waiting = [tests / "wire" / f"test_{name}.py" for name in ("a", "b", "long")] + [tests / "jobs" / "test_c.py"]
+    busy = [tests / "unit" / f"test_{number}.py" for number in range(8)]
+    order = in_turn([*busy, *waiting], long=[tests / "jobs", waiting[2]], busy=tests / "unit")
+    assert [each.stem.removeprefix("test_") for each in order] == ["c", "0", "long", *"12", "a", *"34", "b", *"567"]
