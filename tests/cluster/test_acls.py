@@ -125,12 +125,12 @@ def test_rules_are_one_set(cluster: SecuredCluster) -> None:
                 for created in admin.create_acls([right]).values():
                     created.result(20)
                 for client in clients.values():
-                    eventually(partial(sees, client, "orders"), timeout_s=20)
+                    eventually(partial(sees, client, "orders"))
                 for removed in admin.delete_acls([filter_of(right)]).values():
                     assert removed.result(20) == [right]
                 acknowledged = time.monotonic()
                 for number in (OTTLA, SECOND_OTTLA, KAFKA):
-                    eventually(partial(hides, clients[number], "orders"), timeout_s=20, interval_s=0.005)
+                    eventually(partial(hides, clients[number], "orders"), interval_s=0.005)
                 slowest_s = max(slowest_s, time.monotonic() - acknowledged)
     print(f"removed rules took effect on every broker within {slowest_s * 1000:.0f} ms")
     assert slowest_s < 8, "soon, and not when something is read again for another reason"
@@ -145,7 +145,7 @@ def test_users_are_one_set(cluster: SecuredCluster) -> None:
             change = UserScramCredentialUpsertion("carol", ScramCredentialInfo(SCRAM, 4096), b"first")
             admin.alter_user_scram_credentials([change])["carol"].result(20)
             for number in cluster.brokers:
-                eventually(partial(logs_in, cluster, number, "carol", "first"), timeout_s=20)
+                eventually(partial(logs_in, cluster, number, "carol", "first"))
             admin.alter_user_scram_credentials([UserScramCredentialDeletion("carol", SCRAM)])["carol"].result(20)
             acknowledged = time.monotonic()
             refused = threads.map(lambda number: first_refused_login(cluster, number), cluster.brokers)

@@ -164,15 +164,15 @@ def test_quotas_that_one_sets_hold_on_the_other(cluster: MixedCluster) -> None:
             client = dict(entity)[CLIENT]
             assert client is not None
             for broker in (setter, other):
-                eventually(partial(throttled, broker, client), timeout_s=20)
-        eventually(lambda: described(KAFKA) == described(OTTLA), timeout_s=20)
+                eventually(partial(throttled, broker, client))
+        eventually(lambda: described(KAFKA) == described(OTTLA))
         removal = [(entity, (("producer_byte_rate", None),)) for entity in entities[1:]]
         assert {each.error_code for each in ask(at[other], alteration(*removal), 1).entries} == {0}
-        eventually(lambda: described(KAFKA) == described(OTTLA), timeout_s=20)
+        eventually(lambda: described(KAFKA) == described(OTTLA))
         assert not throttled(other, f"of user {setter}")
     user_quota = alteration((((USER, "ANONYMOUS"),), (("consumer_byte_rate", 1e9),)))
     assert ask(at[OTTLA], user_quota, 1).entries[0].error_code == 0
-    eventually(lambda: "'consumer_byte_rate'" in str(described(KAFKA)), timeout_s=20)
+    eventually(lambda: "'consumer_byte_rate'" in str(described(KAFKA)))
     for number in at:
         known = ask(at[number], DescribeUserScramCredentialsRequest(users=None), 0)
         assert [(user.user, user.credential_infos[0].mechanism) for user in known.results] == [("ANONYMOUS", 1)]

@@ -18,17 +18,17 @@ DEMO = (sys.executable, "-m", "ottla.cli.main", "demo")
 
 def demo(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [*DEMO, *arguments], capture_output=True, text=True, check=False, env=os.environ | environment, timeout=400
+        [*DEMO, *arguments], capture_output=True, text=True, check=False, env=os.environ | environment, timeout=900
     )
 
 
-@pytest.mark.timeout(450)
+@pytest.mark.timeout(1000)
 def test_a_run_shows_what_it_found_and_proves_it(tmp_path: Path) -> None:
     _run_whole(tmp_path / "demo")
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(1000)  # three times the start of a JVM, on a machine that may be busy
+@pytest.mark.timeout(2500)  # three times the start of a JVM, on a machine that may be busy
 def test_a_run_is_stopped_and_the_next_is_clean_and_can_be_replayed(tmp_path: Path) -> None:
     data = tmp_path / "demo"
     _start_and_stop(data)

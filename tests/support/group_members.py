@@ -35,7 +35,7 @@ class GroupMembers:
     def leave(self, name: str) -> None:
         """Have a member close its consumer, and wait until it has."""
         self._tell("leave", name)
-        eventually(lambda: self.of(name, "left"), timeout_s=30)
+        eventually(lambda: self.of(name, "left"))
 
     def of(self, name: str, what: str) -> list[list[str]]:
         """The words behind `assigned`, `revoked`, `lost`, `read`, `failed` or `left` of a member, in order."""
@@ -56,7 +56,7 @@ class GroupMembers:
         """Partition and value of everything that any member has read."""
         return [(words[2], words[3]) for words in list(self.lines) if words[0] == "read"]
 
-    def until(self, question: Callable[[], object], timeout_s: float = 40.0) -> None:
+    def until(self, question: Callable[[], object], timeout_s: float = 120.0) -> None:
         """Wait until the question is answered with yes. Raises AssertionError with what the members said."""
         try:
             eventually(lambda: bool(question()) or self._process.poll() is not None, timeout_s=timeout_s)

@@ -99,7 +99,7 @@ class Teller:
             (answer,) = ask(self.bootstrap, list_offsets(wanted), 7).topics
             return all(partition.error_code == 0 for partition in answer.partitions)
 
-        eventually(served, timeout_s=20)
+        eventually(served)
         return made.topic_id
 
     def delete(self, name: str) -> None:
@@ -115,7 +115,7 @@ class Teller:
             (topic,) = ask(self.bootstrap, request, 12).topics
             return bool(topic.error_code)
 
-        eventually(unknown, timeout_s=20)
+        eventually(unknown)
 
     def fill(self, name: str, *batches: bytes, partition: int = 0) -> None:
         """Produce batches, one request each, acknowledged by all."""

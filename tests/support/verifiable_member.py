@@ -70,7 +70,7 @@ class VerifiableMember:
         self._reader.join(30)
 
 
-def wait(question: Callable[[], bool], *members: VerifiableMember, timeout_s: float = 40.0) -> None:
+def wait(question: Callable[[], bool], *members: VerifiableMember, timeout_s: float = 120.0) -> None:
     """Wait until `question` is answered with yes.
 
     Raises:

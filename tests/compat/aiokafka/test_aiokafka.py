@@ -59,7 +59,7 @@ async def consumer(bootstrap: str, *topics: str, **settings: Any) -> AsyncIterat
         await client.stop()
 
 
-async def drain(client: AIOKafkaConsumer, count: int, timeout_s: float = 30.0) -> list[ConsumerRecord[Any, Any]]:
+async def drain(client: AIOKafkaConsumer, count: int, timeout_s: float = 60.0) -> list[ConsumerRecord[Any, Any]]:
     """The next `count` records."""
     async with asyncio.timeout(timeout_s):
         return [await client.getone() for _ in range(count)]

@@ -28,7 +28,7 @@ class OttlaProgram:
         return {**os.environ, "OTTLA_BOOTSTRAP": self.bootstrap, "COLUMNS": "120", "TERM": "xterm"}
 
     def __call__(
-        self, *arguments: str, stdin: str | bytes = b"", code: int = 0, timeout_s: float = 40.0
+        self, *arguments: str, stdin: str | bytes = b"", code: int = 0, timeout_s: float = 120.0
     ) -> subprocess.CompletedProcess[str]:
         """Run to the end with pipes; the exit code must be `code`."""
         raw = stdin.encode() if isinstance(stdin, str) else stdin
@@ -59,7 +59,7 @@ class OttlaProgram:
             env=self.environment(),
         )
 
-    def on_terminal(self, *arguments: str, answer: str = "", timeout_s: float = 30.0) -> tuple[int, str]:
+    def on_terminal(self, *arguments: str, answer: str = "", timeout_s: float = 60.0) -> tuple[int, str]:
         """Run on a terminal of its own; `answer` is typed at the first question. Gives exit code and what was seen."""
         ours, theirs = pty.openpty()
         process = subprocess.Popen(

@@ -65,7 +65,7 @@ def consumer(bootstrap: str, group: str, **settings: Any) -> Consumer:
     )
 
 
-def drain(reader: Consumer, count: int, timeout_s: float = 30.0) -> list[Message]:
+def drain(reader: Consumer, count: int, timeout_s: float = 60.0) -> list[Message]:
     """Poll until `count` messages have come.
 
     Raises:

@@ -37,7 +37,7 @@ class Member:
         self.events.append((what, {partition.partition for partition in partitions}))
 
 
-def poll_until(members: Sequence[Member], wanted: Sequence[int], timeout_s: float = 25.0) -> None:
+def poll_until(members: Sequence[Member], wanted: Sequence[int], timeout_s: float = 60.0) -> None:
     """Poll all until the sizes of their assignments, sorted, are `wanted`, disjoint, and stay so for a moment."""
     deadline = time.monotonic() + timeout_s
     settled_since = 0.0

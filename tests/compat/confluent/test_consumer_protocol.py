@@ -43,7 +43,7 @@ def configure(bootstrap: str, group: str, **settings: str) -> None:
     client.incremental_alter_configs([resource])[resource].result(10)
 
 
-def poll_for(members: Iterable[Member], question: Callable[[], bool], timeout_s: float = 25.0) -> None:
+def poll_for(members: Iterable[Member], question: Callable[[], bool], timeout_s: float = 60.0) -> None:
     """Poll all until `question` is answered with yes."""
     deadline = time.monotonic() + timeout_s
     while not question():

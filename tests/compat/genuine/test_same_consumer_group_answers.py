@@ -291,7 +291,7 @@ def of_a_silent_member(t: Members) -> None:
         return bool(ask(t.bootstrap, probe, 1).heartbeat_interval_ms <= 1000)
 
     eventually(set_is_known)
-    eventually(lambda: not t.described(group).members, timeout_s=10)
+    eventually(lambda: not t.described(group).members, timeout_s=30)  # a session takes 45 s otherwise
     t.beat("p", group, 1)
     t.answers.append(t.described(group).group_state)
 
@@ -303,7 +303,7 @@ def of_a_slow_member(t: Members) -> None:
     t.settle(group, "a")
     t.enter("b", group)
     t.beat("a", group, 2)
-    eventually(lambda: [member.member_id for member in t.described(group).members] == ["b"], timeout_s=10)
+    eventually(lambda: [member.member_id for member in t.described(group).members] == ["b"], timeout_s=30)
     t.beat("a", group, 2)
     t.settle(group, "b")
     t.sizes(group)

@@ -57,12 +57,12 @@ class TwoDirectories(Pair):
         ]
 
     def see(self, *names: str) -> None:
-        eventually(lambda: self.cordoned() == [list(names)] * 2, timeout_s=10)
+        eventually(lambda: self.cordoned() == [list(names)] * 2)
 
     def until_topics_are(self, *, refused: bool) -> None:
         """Genuine Kafka's controller learns of cordoned directories with the broker's next heartbeat."""
         asked = ct.CreateTopicsRequest(topics=[new("asked", 1)], validate_only=True)
-        eventually(lambda: bool(ask(self[0], asked, 7).topics[0].error_code) is refused, timeout_s=20)
+        eventually(lambda: bool(ask(self[0], asked, 7).topics[0].error_code) is refused)
 
     def held(self, topic: str) -> list[Counter[str]]:
         """How many partitions of a topic are in each directory."""
@@ -105,7 +105,7 @@ def test_new_replicas_go_elsewhere(pair: TwoDirectories) -> None:
     pair.cordon("DIR/one")
     pair.see("one")
     pair.ask(ct.CreateTopicsRequest(topics=[new("open", 6)]), 7)
-    eventually(lambda: pair.held("open") == [Counter(two=6)] * 2, timeout_s=10)
+    eventually(lambda: pair.held("open") == [Counter(two=6)] * 2)
     moved = ar.AlterReplicaLogDirTopic(name="open", partitions=[0])
     requests: list[Message] = [
         ar.AlterReplicaLogDirsRequest(dirs=[ar.AlterReplicaLogDir(path=f"{parent}/one", topics=[moved])])
@@ -118,9 +118,9 @@ def test_new_replicas_go_elsewhere(pair: TwoDirectories) -> None:
     pair.ask(ct.CreateTopicsRequest(topics=[new("refused", 1), new("placed", assignments=((0, [1]),))]), 7)
     grown = [cp.CreatePartitionsTopic(name="open", count=7, assignments=None)]
     pair.ask(cp.CreatePartitionsRequest(topics=grown, timeout_ms=60_000, validate_only=False), 3)
-    eventually(lambda: pair.held("placed") == [Counter(one=1)] * 2, timeout_s=10)
+    eventually(lambda: pair.held("placed") == [Counter(one=1)] * 2)
     pair.cordon(None, DELETE)
     pair.see()
     pair.until_topics_are(refused=False)
     pair.ask(ct.CreateTopicsRequest(topics=[new("refused", 3)]), 7)
-    eventually(lambda: pair.held("refused") == [Counter(one=3)] * 2, timeout_s=10)
+    eventually(lambda: pair.held("refused") == [Counter(one=3)] * 2)

@@ -279,7 +279,7 @@ def prepare(inside: str, outside: str) -> Guarded:
         AclOperation.ANY,
         AclPermissionType.ANY,
     )
-    eventually(lambda: len(admin.describe_acls(every).result(10)) == len(bindings), timeout_s=20)
+    eventually(lambda: len(admin.describe_acls(every).result(10)) == len(bindings))
     with RawConnection(inside) as connection:
         find = FindCoordinatorRequest(key_type=0, coordinator_keys=[NAMES["GROUP"]])
         eventually(lambda: connection.ask(find, 6).coordinators[0].error_code == 0, timeout_s=30)
@@ -344,7 +344,7 @@ def assigned_by(connection: RawConnection, group: str) -> set[UUID]:
         assert answer.error_code == 0, answer
         return answer.assignment and answer.assignment.topic_partitions
 
-    found = {topic.topic_id for topic in eventually(beat, timeout_s=20, interval_s=0.2)}
+    found = {topic.topic_id for topic in eventually(beat, interval_s=0.2)}
     connection.ask(ConsumerGroupHeartbeatRequest(**member, member_epoch=-1), 1)
     return found
 

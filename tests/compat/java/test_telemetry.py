@@ -72,7 +72,7 @@ def test_metrics_of_javas_client_and_of_librdkafka(broker: OttlaProcess) -> None
     thread = threading.Thread(target=produce)
     thread.start()
     try:
-        eventually(lambda: metrics_of(broker, "confluent-kafka-python"), timeout_s=20, interval_s=0.5)
+        eventually(lambda: metrics_of(broker, "confluent-kafka-python"), interval_s=0.5)
     finally:
         stop.set()
         thread.join()

@@ -68,7 +68,7 @@ def consumer(bootstrap: str, *topics: str, **settings: Any) -> Iterator[KafkaCon
         client.close()
 
 
-def drain(client: KafkaConsumer, count: int, timeout_s: float = 30.0) -> list[Any]:
+def drain(client: KafkaConsumer, count: int, timeout_s: float = 60.0) -> list[Any]:
     """The next `count` records."""
     records: list[Any] = []
     deadline = time.monotonic() + timeout_s

@@ -9,7 +9,7 @@ from tests.compat.factories import NewNameFactory, NewTopicFactory
 from tests.support.requirements import require
 
 
-def kcat(bootstrap: str, *arguments: str, stdin: str = "", timeout_s: float = 30.0) -> str:
+def kcat(bootstrap: str, *arguments: str, stdin: str = "", timeout_s: float = 60.0) -> str:
     """Run kcat to its end; its standard output.
 
     Raises:

@@ -65,7 +65,7 @@ class Side:
         copy = f"{other.alias}.{other.topic}"
         values = eventually(lambda: values_of(self.broker.bootstrap, copy, other.records), timeout_s=60)
         assert values == [b"%d" % number for number in range(other.records)]
-        eventually(lambda: self.offsets().get(copy, 0) >= other.records, timeout_s=20)
+        eventually(lambda: self.offsets().get(copy, 0) >= other.records)
         names = self.admin.list_topics(timeout=10).topics
         assert {name for name in names if name.endswith(("orders", "bills"))} == {self.topic, copy}
 
