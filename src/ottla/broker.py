@@ -10,7 +10,7 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from ottla.metadata.own_authorizer import AuthorizerThread
     from ottla.metadata.quorum.node import QuorumNode
     from ottla.metadata.quorum_acls import FollowedAcls
+    from ottla.replication.group_commit import GroupCommit
     from ottla.security.acls import StandardAuthorizer
     from ottla.server.audit.audit_log import AuditLog
     from ottla.server.cluster_member import ClusterMember, Join
@@ -103,6 +104,7 @@ class Broker:
         self._platform = platform or Platform()
         self._stack = AsyncExitStack()
         self._listeners: Listeners | None = None
+        self._shared: Mapping[str, Sequence[socket.socket]] = {}
         self._metadata: MetadataView | None = None
         self._replicas: ReplicaManager | None = None
         self._directories: LogDirectories | None = None
@@ -169,8 +171,15 @@ class Broker:
         For a broker that serves; returns what ends it.
         """
         assert self._listeners is not None
+        self._shared = sockets
         self._listeners.share(sockets)
-        return self._listeners.unshare
+
+        def unshare() -> None:
+            self._shared = {}
+            if self._listeners is not None:
+                self._listeners.unshare()
+
+        return unshare
 
     def abandon_start(self) -> None:
         """Have a start that is under way end sooner once it is cancelled: what is being recovered is not finished."""
@@ -341,7 +350,7 @@ class Broker:
         )
         dispatcher = Dispatcher(services)
         stack.push_async_callback(dispatcher.close)
-        handle_frame = self._observed(dispatcher, metrics, replicas, loop, stack)
+        handle_frame = self._observed(dispatcher, metrics, replicas.flushers().values(), loop, stack)
         follow_settings(limits, metadata, loop)
         stack.callback(listeners.close)
         listeners.start(
@@ -355,6 +364,7 @@ class Broker:
         if membership is not None:
             stack.push_async_callback(self._hand_over, membership)
             await membership.join(listeners.endpoints)
+        listeners.share(self._shared)
         if metrics is not None:
             metrics.serving(services, compaction)
             stack.callback(metrics.stopping)
@@ -434,6 +444,11 @@ class Broker:
         from ottla.server.controller_process import start_controller  # only a controller pays for it
 
         listeners = Listeners(self._platform.open_sockets, process.limits, process.memory, process.loop)
+        metrics, is_alone = process.metrics, "broker" not in self.config.process_roles
+
+        def observe(dispatcher: Dispatcher) -> "FrameHandler":
+            return self._observed(dispatcher, metrics, (), process.loop, stack) if is_alone else dispatcher
+
         self.controller = await start_controller(
             self.config if migration is None else self.config.under_quorum(),
             self._platform.clock,
@@ -446,16 +461,20 @@ class Broker:
             audit=await self._open_audit(stack),
             migration=migration,
             open_authorizer=lambda settings: self._open_authorizer(settings, stack),
+            observe=observe,
         )
         self._node = self.controller.node
-        if "broker" not in self.config.process_roles:
+        if is_alone:
             self._listeners = listeners
+        if metrics is not None:
+            metrics.controlling(self.controller, listeners if is_alone else None)
+            stack.callback(metrics.stopping)
 
     def _observed(
         self,
         dispatcher: Dispatcher,
         metrics: "BrokerMetrics | None",
-        replicas: ReplicaManager,
+        flushers: "Iterable[GroupCommit]",
         loop: asyncio.AbstractEventLoop,
         stack: AsyncExitStack,
     ) -> "FrameHandler":
@@ -471,7 +490,7 @@ class Broker:
         stack.push_async_callback(asyncio.to_thread, tracer.close)
         slow_s = config.tracing_slow_request_ms / 1000
         traced = RequestTracer(handle, tracer, loop, clock.monotonic, clock.now_ms, slow_s)
-        traced.follow(replicas.flushers().values())
+        traced.follow(flushers)
         return traced
 
     def _open_metrics(self, loop: asyncio.AbstractEventLoop, stack: AsyncExitStack) -> "BrokerMetrics | None":

@@ -90,6 +90,8 @@ STORIES: Final[Mapping[str, tuple[Change, ...]]] = {
     "OttlaLogDirectoryFillsUp": (moving("ottla_log_directory_free_bytes", 1e10, -6e7),),
     "OttlaUncleanableLogs": (level("ottla_uncleanable_logs", 3),),
     "OttlaNoController": (level("kafka_controller_kafkacontroller_activecontrollercount", 0),),
+    "OttlaControllerBehind": (level("ottla_quorum_voter_lag_records", 500),),
+    "OttlaBrokersFenced": (level("kafka_controller_kafkacontroller_fencedbrokercount", 1),),
     "OttlaOfflinePartitions": (level("kafka_controller_kafkacontroller_offlinepartitionscount", 2),),
     "OttlaUnderMinInSyncReplicas": (level("kafka_server_replicamanager_underminisrpartitioncount", 1),),
     "OttlaUnderReplicatedPartitions": (level("kafka_server_replicamanager_underreplicatedpartitions", 1),),

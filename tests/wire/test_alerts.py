@@ -126,9 +126,10 @@ def served(broker: OttlaProcess, worker: ConnectWorker, run: Run) -> Series:
 
 
 def of_what_is_rare() -> str:
-    """Series that a broker has only once there was an error, a quota, a log to compact or a share group.
+    """Series that a broker has only once there was an error, a quota, a log to compact or a share group, and those of a
+    controller.
 
-    That it has them then, tests/wire/test_metrics.py shows.
+    That they are there then, tests/wire/test_metrics.py and test_quorum_nodes.py show.
     """
     to = Measurements()
     to.add(catalog.ERRORS, 0, "Produce", "KAFKA_STORAGE_ERROR")
@@ -137,6 +138,8 @@ def of_what_is_rare() -> str:
     to.add(catalog.DIRTY_BYTES, 1e6, "t", "0")
     to.add(catalog.SHARE_DELIVERED, 0, "g")
     to.add(catalog.SHARE_REDELIVERED, 0, "g")
+    to.add(catalog.VOTER_LAG, 0, "2")
+    to.add(catalog.FENCED_BROKERS, 0)
     return expose(to, "").body.decode()
 
 

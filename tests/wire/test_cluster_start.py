@@ -17,6 +17,9 @@ from tests.support.eventually import eventually
 from tests.support.genuine39 import kafka39_libs
 from tests.support.probe import free_port
 
+from ottla.admin import Admin, RequestRefused
+from ottla.errors import ErrorCode
+
 OTTLA = Path(sys.executable).with_name("ottla")
 
 
@@ -78,6 +81,23 @@ def in_sync(admin: AdminClient, topic: str) -> int:
         return 0
 
 
+def voters_are_in_the_log(bootstrap: str) -> bool:
+    """Raise `kraft.version`, which the settings of the first start leave at 0; once every voter has reported itself."""
+    with Admin(bootstrap) as admin:
+        try:
+            admin.update_features({"kraft.version": 1})
+        except RequestRefused as refused:
+            if "have not reported" not in str(refused) and refused.code != ErrorCode.REQUEST_TIMED_OUT:
+                raise
+            return False
+    return kraft_version(bootstrap) == 1
+
+
+def kraft_version(bootstrap: str) -> int:
+    with Admin(bootstrap) as admin:
+        return admin.describe_features()["kraft.version"].level
+
+
 @pytest.mark.timeout(300)
 def test_a_cluster_by_one_command(tmp_path: Path) -> None:
     port = free_ports_in_a_row(6)
@@ -88,6 +108,7 @@ def test_a_cluster_by_one_command(tmp_path: Path) -> None:
         admin.create_topics([NewTopic("orders", 1)])["orders"].result(60)
         assert len(admin.list_topics("orders", 60).topics["orders"].partitions[0].replicas) == 3
         produce(bootstrap, "one")
+        eventually(lambda: voters_are_in_the_log(bootstrap), timeout_s=60)
         os.kill(running.pid(1), signal.SIGKILL)
         eventually(lambda: "broker 1 was killed by signal 9; 2 brokers left (log: " in running.said())
         produce(bootstrap, "two")
@@ -104,6 +125,7 @@ def test_a_cluster_by_one_command(tmp_path: Path) -> None:
         admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
         eventually(lambda: in_sync(admin, "orders") == 3, timeout_s=60)
         assert list(admin.list_topics(timeout=60).topics) == ["orders"]
+        eventually(lambda: kraft_version(bootstrap) == 1, timeout_s=60)
         produce(bootstrap, "three")
 
 

@@ -1,5 +1,6 @@
 """What `metrics.listeners` serves of a real broker: numbers that agree with what was done, and health."""
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -7,7 +8,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -26,8 +27,13 @@ from tests.support.share_member import ACCEPT, RELEASE, ShareMember
 from tests.support.stories import batch
 from tests.support.stories import produce as produce_request
 
+from ottla.broker import Broker as Engine
+from ottla.clock import SystemClock
+from ottla.config.broker import BrokerConfig
 from ottla.console import metrics as console_metrics
 from ottla.errors import ErrorCode
+from ottla.log.fs import RealFileSystem
+from ottla.metadata.quorum import formatting
 from ottla.protocol.messages import get_telemetry_subscriptions as gt
 from ottla.protocol.messages import incremental_alter_configs as ic
 from ottla.protocol.messages import push_telemetry as pt
@@ -410,3 +416,82 @@ def test_a_port_that_is_taken_stops_the_start_with_a_sentence() -> None:
     taken.broker.properties["metrics.listeners"] = f"http://{taken.broker.bootstrap}"
     with pytest.raises(Exception, match=r"metrics\.listeners: cannot listen at|ended"), taken.broker:
         pass
+
+
+class ControllerAlone:
+    """One of two voters, in this process, without a broker."""
+
+    def __init__(self, directory: Path, number: int, ports: Mapping[int, int]) -> None:
+        self.port = free_port()
+        self._settings = {
+            "process.roles": "controller",
+            "node.id": str(number),
+            "listeners": f"CONTROLLER://127.0.0.1:{ports[number]}",
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.voters": ",".join(f"{each}@127.0.0.1:{port}" for each, port in ports.items()),
+            "controller.quorum.fetch.timeout.ms": "1000",
+            "log.dirs": str(directory / str(number)),
+            "metrics.listeners": f"http://127.0.0.1:{self.port}",
+        }
+
+    def open(self) -> Engine:
+        config = BrokerConfig(self._settings)
+        formatting.format_node(RealFileSystem(), SystemClock(), config, formatting.Wishes("4L6g3nShT-eMCtK--X86sw"))
+        return Engine(config)
+
+    async def get(self, path: str) -> tuple[int, str]:
+        def ask() -> tuple[int, str]:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=20) as answer:
+                    return answer.status, answer.read().decode()
+            except urllib.error.HTTPError as error:
+                return error.code, error.read().decode()
+
+        return await asyncio.to_thread(ask)
+
+    async def until_ready(self, status: int) -> str:
+        async with asyncio.timeout(60):
+            while True:
+                found, body = await self.get("/health/ready")
+                if found == status:
+                    return body
+                await asyncio.sleep(0.05)
+
+    async def scrape(self) -> Samples:
+        return samples_of((await self.get("/metrics"))[1])
+
+
+def test_controllers_alone_show_the_quorum(tmp_path: Path) -> None:
+    ports = {number: free_port() for number in (1, 2)}
+    nodes = {number: ControllerAlone(tmp_path, number, ports) for number in ports}
+    raft, controller = "kafka_server_raftmetrics", "kafka_controller_kafkacontroller"
+
+    async def story() -> None:
+        async with nodes[1].open():
+            async with nodes[2].open():
+                for node in nodes.values():
+                    await node.until_ready(200)
+                assert await nodes[1].get("/health/live") == (200, "the controller takes part in the quorum\n")
+                async with asyncio.timeout(60):
+                    found = {number: await node.scrape() for number, node in nodes.items()}
+                    while sum(each[f"{controller}_activecontrollercount",] for each in found.values()) != 1:
+                        found = {number: await node.scrape() for number, node in nodes.items()}
+                leader = int(found[1][f"{raft}_current_leader",])
+                assert found[leader][f"{raft}_current_state", "state=leader"] == 1
+                assert found[3 - leader][f"{raft}_current_state", "state=follower"] == 1
+                assert {each[f"{raft}_number_of_voters",] for each in found.values()} == {2}
+                assert found[leader]["ottla_quorum_voter_lag_records", f"voter={3 - leader}"] >= 0
+                assert found[leader][f"{raft}_high_watermark",] > 0
+                assert found[leader][f"{controller}_fencedbrokercount",] == 0
+                requests = [key for key in found[leader] if key[0] == "kafka_network_requestmetrics_requests_total"]
+                assert any("request=Fetch" in key for key in requests)
+                declared = {family.name for family in FAMILIES}
+                served = {key[0].removesuffix("_count").removesuffix("_sum") for key in found[leader]}
+                own = {name for name in served if not name.startswith(("process_", "python_"))}
+                assert own - declared <= {"kafka_server_socketservermetrics_connection"}
+            reasons = json.loads(await nodes[1].until_ready(503))["reasons"]
+            assert reasons == [
+                "the quorum of controllers has no leader: see whether most of the controllers run and reach each other"
+            ]
+
+    asyncio.run(story())

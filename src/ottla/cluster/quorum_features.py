@@ -10,12 +10,7 @@ from typing import NamedTuple
 from ottla.cluster.commands import SetFeatures
 from ottla.cluster.features import METADATA_VERSION, FeatureUpdate, UpgradeType
 from ottla.cluster.image import MetadataImage
-from ottla.cluster.metadata_log.levels import (
-    KRAFT_VERSION,
-    RANGES,
-    loses_records,
-    missing_dependency,
-)
+from ottla.cluster.metadata_log.levels import RANGES, loses_records, missing_dependency
 from ottla.errors import ApiError, ErrorCode
 
 
@@ -34,10 +29,7 @@ def plan_quorum_features(image: MetadataImage, updates: Sequence[FeatureUpdate],
     for update in updates:
         problem = _problem(update, image.features.get(update.feature, 0), known)
         if problem is not None:
-            raise ApiError(
-                ErrorCode.INVALID_UPDATE_VERSION,
-                f"Invalid update version {update.level} for feature {update.feature}. {problem}",
-            )
+            raise _refused(update, problem)
         levels[update.feature] = update.level
     levels = {feature: level for feature, level in levels.items() if level > 0}
     for feature, level in levels.items():
@@ -47,10 +39,27 @@ def plan_quorum_features(image: MetadataImage, updates: Sequence[FeatureUpdate],
     return SetFeatures(levels)
 
 
+def check_kraft_version(update: FeatureUpdate, current: int) -> None:
+    """Raise `ApiError` INVALID_UPDATE_VERSION unless the quorum's own level may become that of the update.
+
+    It is no level of the image: the voters keep it, and agree to it (KIP-853).
+    """
+    problem = _problem(update, current, ())
+    if problem is None and update.level < current:
+        problem = "Can't downgrade the version of this feature."
+    if problem is not None:
+        raise _refused(update, problem)
+
+
+def _refused(update: FeatureUpdate, problem: str) -> ApiError:
+    return ApiError(
+        ErrorCode.INVALID_UPDATE_VERSION,
+        f"Invalid update version {update.level} for feature {update.feature}. {problem}",
+    )
+
+
 def _problem(update: FeatureUpdate, current: int, nodes: Sequence[Node]) -> str | None:
     feature, level = update.feature, update.level
-    if feature == KRAFT_VERSION:
-        return "It is raised by the quorum itself: add a voter."
     supported = RANGES.get(feature)
     if supported is None:
         return "The controller does not support the given feature."

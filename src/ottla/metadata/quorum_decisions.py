@@ -14,9 +14,10 @@ from ottla.cluster.departures import note_departures
 from ottla.cluster.elections import Outages
 from ottla.cluster.features import FeatureUpdate
 from ottla.cluster.image import CLUSTER_DEFAULT, MetadataImage, ResourceType
+from ottla.cluster.metadata_log.levels import KRAFT_VERSION
 from ottla.cluster.metadata_log.state import ClusterState
 from ottla.cluster.min_insync import check_min_insync, unify_min_insync
-from ottla.cluster.quorum_features import Node, plan_quorum_features
+from ottla.cluster.quorum_features import Node, check_kraft_version, plan_quorum_features
 from ottla.config.broker import BrokerConfig
 from ottla.errors import InvalidConfig, OttlaError
 from ottla.metadata.cluster_metadata import NotController
@@ -152,13 +153,28 @@ class QuorumDecisions(DecidingMetadata):
         return planned
 
     async def update_features(self, updates: Sequence[FeatureUpdate], *, validate_only: bool = False) -> None:
-        """See `DecidingMetadata`. A level that needs one `min.insync.replicas` for all brokers brings it along."""
-        await super().update_features(updates, validate_only=validate_only)
+        """See `DecidingMetadata`. A level that needs one `min.insync.replicas` for all brokers brings it along; that of
+        the quorum itself is raised after the others."""
+        of_quorum = [update for update in updates if update.feature == KRAFT_VERSION]
+        await self._raise_kraft_version(of_quorum, validate_only=True)
+        others = [update for update in updates if update.feature != KRAFT_VERSION]
+        if others:
+            await super().update_features(others, validate_only=validate_only)
+        if not validate_only:
+            await self._raise_kraft_version(of_quorum, validate_only=False)
         async with self.changing:
             image = self._replay.image
             unified = unify_min_insync(image.features, image.configs, self._static_config.min_insync_replicas)
             if unified:
                 await self.commit_records([], unified)
+
+    async def _raise_kraft_version(self, updates: Sequence[FeatureUpdate], *, validate_only: bool) -> None:
+        for update in updates:
+            async with self.changing:
+                self.check_active()
+                check_kraft_version(update, self._log.kraft_version)
+                if update.level != self._log.kraft_version:
+                    await self._log.raise_kraft_version(update.level, validate_only=validate_only)
 
     def _plan_features(self, image: MetadataImage, updates: Sequence[FeatureUpdate]) -> SetFeatures:
         return plan_quorum_features(image, updates, self._nodes())

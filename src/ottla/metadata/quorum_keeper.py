@@ -24,6 +24,7 @@ from ottla.protocol.metadata_records import (
     RECORD_TYPES,
     BeginTransactionRecord,
     EndTransactionRecord,
+    NoOpRecord,
     ProducerIdsRecord,
     read_frame,
 )
@@ -78,7 +79,18 @@ class QuorumKeeper:
         await self.append([record])
         return ProducerIdBlock(broker_id, ProducerId(first), ProducerId(first + PRODUCER_ID_BLOCK_SIZE - 1))
 
+    async def raise_kraft_version(self, level: int, *, validate_only: bool) -> None:
+        """Raise the quorum's own level; returns once that is committed. Raises `OttlaError`, as `QuorumNode` does."""
+        await self._node.raise_kraft_version(level, epoch=self.epoch, validate_only=validate_only)
+        if not validate_only:
+            await self.append([NoOpRecord()])  # committed after it
+
     # -- records -----------------------------------------------------------------------------------------------------
+
+    @property
+    def kraft_version(self) -> int:
+        """See `QuorumNode`."""
+        return self._node.kraft_version
 
     @property
     def next_offset(self) -> int:

@@ -84,6 +84,14 @@ class QuorumMachine:
         return self._state.history.kraft_version
 
     @property
+    def voter_lags(self) -> dict[int, int]:
+        """On a leader: how many of its records each other voter has not fetched yet, by node id."""
+        leader = self._state.part
+        if not isinstance(leader, LeaderState):
+            return {}
+        return {number: self._state.end.offset - (each.end or 0) for number, each in leader.progress.items()}
+
+    @property
     def has_shut_down(self) -> bool:
         """After `shut_down`: whether the others can do without this replica."""
         state = self._state

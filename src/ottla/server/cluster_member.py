@@ -70,6 +70,11 @@ class ClusterMember(ABC):
     coordinator: str
     """What coordinates the cluster, in sentences for operators."""
 
+    @property
+    def kraft_version(self) -> int:
+        """The level of `kraft.version`, 0 without a quorum."""
+        return 0
+
     def __init__(
         self,
         metadata: "MetadataView",

@@ -17,7 +17,7 @@ from ottla.metadata.policies import Policies
 from ottla.metadata.quorum import snapshots
 from ottla.metadata.quorum.node import QuorumNode
 from ottla.metadata.store.layout import uuid_from_text
-from ottla.server.controller_server import ControllerServer, OpenAuthorizer, open_controller
+from ottla.server.controller_server import ControllerServer, Observe, OpenAuthorizer, open_controller
 from ottla.server.quorum_nodes import raft_node
 
 if TYPE_CHECKING:
@@ -64,9 +64,11 @@ async def start_controller(
     audit: "AuditLog | None",
     open_authorizer: OpenAuthorizer,
     migration: "Migration | None" = None,
+    observe: Observe,
 ) -> ControllerServer:
     """Start the controller of this process, at `listeners`, which are not open yet; `stack` stops it. `directories` are
     the broker's, `connect` reaches other controllers, `migration` is that of a cluster which comes from ZooKeeper.
+    `observe` as `open_controller`.
 
     Raises `InvalidConfig` for a directory that was not formatted, or is another node's; as `lone_metadata` and
     `open_controller` do.
@@ -118,6 +120,7 @@ async def start_controller(
         failed=failed,
         audit=audit,
         open_authorizer=open_authorizer,
+        observe=observe,
     )
     if migration is None:
         server.when_caught_up(lambda: warn_of_missing_users(config, server.replay.image))

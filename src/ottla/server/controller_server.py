@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
     from ottla.security.acls import StandardAuthorizer
     from ottla.server.audit.audit_log import AuditLog
+    from ottla.server.connection import FrameHandler
     from ottla.server.listeners import Listeners
 
 log = logging.getLogger(__name__)
@@ -55,6 +56,8 @@ CATCH_UP_POLL_S: Final = 0.02
 
 OpenNode = Callable[[Mapping[str, tuple[str, int]]], QuorumNode]
 """Makes the quorum's node, which is reached at these addresses, by listener."""
+Observe = Callable[[Dispatcher], "FrameHandler"]
+"""Puts something before a dispatcher."""
 OpenAuthorizer = Callable[["AuthorizerSettings"], Awaitable["StandardAuthorizer"]]
 """Makes an authorizer without rules. Raises `InvalidConfig`."""
 
@@ -182,9 +185,11 @@ async def open_controller(
     audit: "AuditLog | None" = None,
     open_authorizer: OpenAuthorizer | None = None,
     reach: "Connect" = connect_plainly,
+    observe: Observe = lambda dispatcher: dispatcher,
 ) -> ControllerServer:
     """Start a controller; `stack` stops it. `config` has the controller's listeners, `connect` reaches others',
-    `reach` any address. `open_authorizer` is needed where `config` names an authorizer.
+    `reach` any address. `open_authorizer` is needed where `config` names an authorizer. `observe` puts what counts and
+    traces requests before their dispatcher.
 
     Raises OSError for an address that cannot be bound, `InvalidConfig`, `KafkaStorageError`.
     """
@@ -241,7 +246,7 @@ async def open_controller(
     controller.start()
     replay.on_leader(led)
     node.register(replay, replay.snapshot_records)
-    listeners.start(controller.decisions, dispatcher, disconnected, tokens=services.tokens, audit=audit)
+    listeners.start(controller.decisions, observe(dispatcher), disconnected, tokens=services.tokens, audit=audit)
     await node.start()
     stack.push_async_callback(node.close)
     server.begin_registration()

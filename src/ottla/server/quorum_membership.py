@@ -140,6 +140,11 @@ class QuorumMembership(ClusterMember):
         self._following: asyncio.Task[None] | None = None
         metadata.subscribe(self._see)
 
+    @property
+    def kraft_version(self) -> int:
+        """See `ClusterMember`."""
+        return self._node.kraft_version
+
     def _epoch(self) -> int:
         return self.lifecycle.broker_epoch
 

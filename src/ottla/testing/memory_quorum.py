@@ -15,6 +15,7 @@ from ottla.metadata.quorum.node import (
     Listener,
     NotQuorumLeader,
     OffsetAndEpoch,
+    QuorumStatus,
     SnapshotRecords,
 )
 from ottla.slices import run_at_once
@@ -29,6 +30,7 @@ class MemoryQuorum:
         self.batches: list[CommittedBatch] = []
         """Everything committed after the newest snapshot."""
         self.snapshot: tuple[OffsetAndEpoch, tuple[bytes, ...]] | None = None
+        self.kraft_version = 1
         self.now_ms = 0
         """The time that batches are stamped with."""
         self._address = address
@@ -44,6 +46,12 @@ class MemoryQuorum:
     def next_offset(self) -> int:
         """See `QuorumNode`."""
         return self._next_offset
+
+    def status(self) -> QuorumStatus:
+        """See `QuorumNode`."""
+        return QuorumStatus(
+            "leader" if self.leader.leader_id == self.node_id else "unattached", self._next_offset, 1, {}
+        )
 
     def register(self, listener: Listener, snapshot_records: SnapshotRecords | None = None) -> None:
         """See `QuorumNode`; a snapshot is only written when `write_snapshot` is called."""
@@ -76,6 +84,13 @@ class MemoryQuorum:
         self.batches.append(batch)
         for listener in self._listeners:
             listener.handle_commit(batch)
+
+    async def raise_kraft_version(self, level: int, *, epoch: int, validate_only: bool = False) -> None:
+        """See `QuorumNode`."""
+        if self.leader != (self.node_id, epoch):
+            raise NotQuorumLeader(f"node {self.node_id} does not lead the metadata quorum in epoch {epoch}")
+        if not validate_only:
+            self.kraft_version = level
 
     async def write_snapshot(self, at: OffsetAndEpoch, records: Iterable[bytes]) -> None:
         """See `QuorumNode`."""

@@ -6,7 +6,7 @@ from tests.unit.cluster.images import cluster
 from ottla.cluster.commands import SetFeatures
 from ottla.cluster.features import ONLY_LEVELS, FeatureUpdate, UpgradeType
 from ottla.cluster.metadata_log.levels import HIGHEST, NAMES, RANGES, metadata_version_of
-from ottla.cluster.quorum_features import Node, plan_quorum_features
+from ottla.cluster.quorum_features import Node, check_kraft_version, plan_quorum_features
 from ottla.errors import ApiError, ErrorCode, InvalidConfig
 
 MV, ELR, TV = "metadata.version", "eligible.leader.replicas.version", "transaction.version"
@@ -38,12 +38,27 @@ def test_levels_are_raised_where_every_node_supports_them() -> None:
         (FeatureUpdate(MV, 22, UP), "without setting the upgrade type"),
         (FeatureUpdate(MV, 22, SAFE), "might delete metadata"),
         (FeatureUpdate(MV, 22, UNSAFE), "not supported in this version"),
-        (FeatureUpdate("kraft.version", 0, UNSAFE), "raised by the quorum itself"),
     ],
 )
 def test_what_cannot_be_is_refused(update: FeatureUpdate, reason: str) -> None:
     with pytest.raises(ApiError, match=reason) as refusal:
         _planned(24, FeatureUpdate("share.version", 1, UP), update, nodes=(NEW, OLD))
+    assert refusal.value.code == ErrorCode.INVALID_UPDATE_VERSION
+
+
+@pytest.mark.parametrize(
+    ("update", "reason"),
+    [
+        (FeatureUpdate("kraft.version", 2, UP), "Local controller only supports versions 0-1"),
+        (FeatureUpdate("kraft.version", 0, UP), "without setting the upgrade type"),
+        (FeatureUpdate("kraft.version", 0, SAFE), "Can't downgrade the version of this feature"),
+    ],
+)
+def test_the_quorums_own_level_is_only_raised(update: FeatureUpdate, reason: str) -> None:
+    check_kraft_version(FeatureUpdate("kraft.version", 1, UP), 0)
+    check_kraft_version(FeatureUpdate("kraft.version", 1, UP), 1)
+    with pytest.raises(ApiError, match=reason) as refusal:
+        check_kraft_version(update, 1)
     assert refusal.value.code == ErrorCode.INVALID_UPDATE_VERSION
 
 

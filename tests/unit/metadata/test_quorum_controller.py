@@ -529,7 +529,7 @@ class TestFeatures:
             assert alone.controller.image.features["group.version"] == 1
             for update in (
                 FeatureUpdate("group.version", 2, 1),
-                FeatureUpdate("kraft.version", 1, 1),
+                FeatureUpdate("kraft.version", 2, 1),
                 FeatureUpdate("no.version", 1, 1),
                 FeatureUpdate("metadata.version", 31, 1),
                 FeatureUpdate("metadata.version", 29, 3),
@@ -537,6 +537,23 @@ class TestFeatures:
                 assert await refusal(decisions.update_features([update])) is ErrorCode.INVALID_UPDATE_VERSION
 
         run(scenario)
+
+
+def test_the_quorums_own_level_is_raised_with_all_others_or_not_at_all() -> None:
+    async def scenario(alone: ControllerAlone) -> None:
+        await three_brokers(alone)
+        alone.node.kraft_version = 0
+        update, decisions = FeatureUpdate("kraft.version", 1, 1), alone.controller.decisions
+        too_high = FeatureUpdate("group.version", 7, 1)
+        assert await refusal(decisions.update_features([update, too_high])) is ErrorCode.INVALID_UPDATE_VERSION
+        await decisions.update_features([update], validate_only=True)
+        assert alone.node.kraft_version == 0
+        await decisions.update_features([update, FeatureUpdate("group.version", 0, 2)])
+        assert alone.node.kraft_version == 1
+        assert "group.version" not in alone.controller.image.features
+        await decisions.update_features([update])  # again
+
+    run(scenario)
 
 
 def test_a_setting_that_grows_beyond_a_record_is_refused_by_itself() -> None:

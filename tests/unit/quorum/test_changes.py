@@ -59,7 +59,10 @@ def test_an_observer_that_has_caught_up_becomes_a_voter(leader: Host) -> None:
     answer_versions(leader)
     assert leader.machine.voters.ids == {1, 2, 3, 4}
     leader.sync()
+    assert leader.machine.voter_lags.keys() == {2, 3, 4}
+    assert leader.machine.voter_lags[4] == 1
     fetched(leader, 4)
+    assert leader.machine.voter_lags[4] == 0
     assert leader.replies.get("asked") is None
     fetched(leader, 2)
     assert leader.replies["asked"].error_code == 0

@@ -2,7 +2,7 @@
 
     node.id=10                              the controller, if the machine has one; brokers are 11, 12, 13, ...
     listeners=PLAINTEXT://box:9092,...      box:9092 is shared by all; the brokers' own are box:9093, box:9094, ...
-    metrics.listeners=http://box:9644       box:9644, box:9645, box:9646, ...
+    metrics.listeners=http://box:9644       box:9644, box:9645, box:9646, ..., and then the controller's
     log.dirs=/data                          /data/core-0, /data/core-1, /data/core-2, ...; /data/controller
     broker.rack                             the machine's name for all, so that no two replicas of a partition share it
 
@@ -74,7 +74,7 @@ def plan(given: Mapping[str, str], cores: int, machine: str) -> Unit:
     roles = _words(common.get("process.roles", ""))
     of_controllers = {name.upper() for name in _words(common.get("controller.listener.names", ""))}
     has_controller = "controller" in roles and not common.get("zookeeper.connect", "").strip()
-    controller = _controller(common, of_controllers) if has_controller else None
+    controller = _controller(common, of_controllers, cores) if has_controller else None
     if has_controller:
         common |= {"process.roles": "broker"}
     first = int(common["node.id"]) + has_controller
@@ -118,12 +118,14 @@ def _of_its_own_cluster(common: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _controller(common: Mapping[str, str], of_controllers: set[str]) -> dict[str, str]:
+def _controller(common: Mapping[str, str], of_controllers: set[str], cores: int) -> dict[str, str]:
     directory = common.get("metadata.log.dir") or _words(common["log.dirs"])[0]
     kept = {name: text for name, text in common.items() if name not in ("metrics.listeners", *_PATHS)}
+    measured = [_shifted("metrics.listeners", word, cores) for word in _words(common.get("metrics.listeners", ""))]
+    metrics = {"metrics.listeners": ",".join(measured)} if measured else {}
     audit = {} if _AUDIT_FILE not in kept else {_AUDIT_FILE: f"{kept[_AUDIT_FILE]}.controller"}
     own = {"process.roles": "controller", "log.dirs": f"{directory.rstrip('/')}/controller"}
-    return {**kept, **_listeners(common, of_controllers, of_broker=False), **audit, **own}
+    return {**kept, **_listeners(common, of_controllers, of_broker=False), **metrics, **audit, **own}
 
 
 def _listeners(common: Mapping[str, str], of_controllers: set[str], *, of_broker: bool) -> dict[str, str]:

@@ -10,7 +10,7 @@ The implementations are `ottla.metadata.quorum.raft_node.RaftNode` and, for test
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from ottla.errors import ErrorCode, OttlaError
@@ -61,6 +61,15 @@ class NotQuorumLeader(OttlaError):
     code = ErrorCode.NOT_CONTROLLER
 
 
+class QuorumStatus(NamedTuple):
+    """A node's part in the quorum. `lags`: on the leader, the records that each other voter lacks, by node id."""
+
+    role: str
+    log_end_offset: int
+    voters: int
+    lags: Mapping[int, int]
+
+
 class Listener(Protocol):
     """Receives committed metadata in the order of the log, on the loop's thread. Must not raise."""
 
@@ -104,6 +113,15 @@ class QuorumNode(Protocol):
         """The offset of the first record of the next `append`, while this node leads."""
         ...
 
+    @property
+    def kraft_version(self) -> int:
+        """The level of `kraft.version`: 1 once the voters are in the log (KIP-853). It may not be committed yet."""
+        ...
+
+    def status(self) -> QuorumStatus:
+        """The present state, for operators."""
+        ...
+
     def register(self, listener: Listener, snapshot_records: SnapshotRecords | None = None) -> None:
         """Delivers the newest snapshot, what is committed after it, the leader, and everything that follows.
 
@@ -123,6 +141,14 @@ class QuorumNode(Protocol):
         it is committed and delivered to the listeners; it fails with `NotQuorumLeader` if this node loses its
         leadership first, and the outcome is unknown then. Raises NotQuorumLeader, with nothing appended, if it does not
         lead in `epoch`; RecordListTooLarge for more than a batch may hold (8 MiB).
+        """
+        ...
+
+    async def raise_kraft_version(self, level: int, *, epoch: int, validate_only: bool = False) -> None:
+        """Writes the level and the voters to the log; what is appended afterwards is committed after them.
+
+        Raises `OttlaError`: NOT_CONTROLLER if it does not lead in `epoch`, INVALID_UPDATE_VERSION if the quorum cannot
+        have the level, REQUEST_TIMED_OUT if it cannot be changed at this moment.
         """
         ...
 

@@ -28,17 +28,23 @@ from ottla.log.fs import FileSystem
 from ottla.metadata.quorum import election_file
 from ottla.metadata.quorum.answers import Answers
 from ottla.metadata.quorum.appends import Appends
-from ottla.metadata.quorum.batches import encode_records
+from ottla.metadata.quorum.batches import encode_append
 from ottla.metadata.quorum.delivery import Delivery, lowest
 from ottla.metadata.quorum.metadata_log import MetadataLog, MetadataLogConfig
-from ottla.metadata.quorum.node import LeaderAndEpoch, Listener, NotQuorumLeader, OffsetAndEpoch, SnapshotRecords
+from ottla.metadata.quorum.node import (
+    LeaderAndEpoch,
+    Listener,
+    NotQuorumLeader,
+    OffsetAndEpoch,
+    QuorumStatus,
+    SnapshotRecords,
+)
 from ottla.metadata.quorum.peers import Peers
 from ottla.metadata.quorum.snapshotting import Snapshotting
 from ottla.protocol.schema import Message
 from ottla.quorum import effects
 from ottla.quorum.config import OwnReplica, QuorumConfig
-from ottla.quorum.control_records import encode_control_batch
-from ottla.quorum.effects import ControlRecord, Effect, Role
+from ottla.quorum.effects import Effect, Role
 from ottla.quorum.election_state import ElectionState
 from ottla.quorum.machine import QuorumMachine
 from ottla.tasks import Tasks
@@ -122,9 +128,19 @@ class RaftNode:
         return self._high_watermark
 
     @property
+    def kraft_version(self) -> int:
+        """See `QuorumNode`."""
+        return self._kraft_version
+
+    @property
     def next_offset(self) -> int:
         """See `QuorumNode`."""
         return self.log.end.offset + self._appends.count
+
+    def status(self) -> QuorumStatus:
+        """See `QuorumNode`."""
+        lags = {} if self._machine is None else self._machine.voter_lags
+        return QuorumStatus(self._role.value, 0 if self._log is None else self.log.end.offset, len(self.voters), lags)
 
     @property
     def log(self) -> MetadataLog:
@@ -151,6 +167,25 @@ class RaftNode:
         if self._role is not Role.LEADER or self.leader.epoch != epoch or self._is_closed:
             raise NotQuorumLeader(f"node {self.node_id} does not lead the metadata quorum in epoch {epoch}")
         return self._appends.add(records, self.next_offset)
+
+    async def raise_kraft_version(self, level: int, *, epoch: int, validate_only: bool = False) -> None:
+        """See `QuorumNode`."""
+
+        def happened(machine: QuorumMachine, now_ms: int) -> list[Effect]:
+            try:
+                wanted = machine.upgrade_kraft_version(level, epoch, now_ms, validate_only=validate_only)
+            except OttlaError as refused:
+                done.set_exception(refused)
+                return []
+            done.set_result(None)
+            return wanted
+
+        token, done = self._answers.open()
+        self._put(happened)
+        try:
+            await done
+        finally:
+            self._answers.close(token)
 
     def resign(self, epoch: int) -> None:
         """See `QuorumNode`."""
@@ -359,14 +394,7 @@ class RaftNode:
         )
 
     def _append(self, effect: effects.Append) -> None:
-        now_ms = self._clock.now_ms()
-        controls = [record for record in effect.records if isinstance(record, ControlRecord)]
-        values = [record for record in effect.records if isinstance(record, bytes)]
-        if controls:
-            batch = encode_control_batch(controls, base_offset=effect.base_offset, epoch=effect.epoch, now_ms=now_ms)
-        else:
-            batch = encode_records(values, base_offset=effect.base_offset, epoch=effect.epoch, now_ms=now_ms)
-        self.log.append(batch, effect.base_offset)
+        self.log.append(encode_append(effect, self._clock.now_ms()), effect.base_offset)
         self._unsynced.set()
 
     def _advance(self, high_watermark: int) -> None:

@@ -36,9 +36,8 @@ def handle(
         for name, (low, high) in RANGES.items()
     ]
     levels = dict(replay.image.features)
-    kraft_version = getattr(quorum, "kraft_version", 0)
-    if kraft_version:
-        levels[KRAFT_VERSION] = kraft_version
+    if quorum.kraft_version:
+        levels[KRAFT_VERSION] = quorum.kraft_version
     answer.finalized_features_epoch = replay.offset
     answer.finalized_features = [
         FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)

@@ -70,10 +70,13 @@ def handle(
         SupportedFeatureKey(name=name, min_version=max(least, lowest), max_version=highest)
         for name, (least, highest) in ranges.items()
     ]
+    levels = dict(image.features)
+    if cluster is not None and cluster.kraft_version:
+        levels["kraft.version"] = cluster.kraft_version
     answer.finalized_features_epoch = metadata.features_epoch
     answer.finalized_features = [
         FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
-        for name, level in image.features.items()
+        for name, level in levels.items()
     ]
     if cluster is None:
         for name, level in ONLY_LEVELS.items():

@@ -19,20 +19,33 @@ from ottla.metrics.health import JSON
 from ottla.metrics.log_lines import LogLines
 from ottla.metrics.process import SHARED_S, need_client_library
 from ottla.server.client_metrics import ClientSeries
+from ottla.server.metrics.catalog import BROKERS
 from ottla.server.metrics.debugging import debug_page, thread_stacks
 from ottla.server.metrics.error_counts import ErrorCounts
-from ottla.server.metrics.gathering import Limits, Meters, gather_broker, gather_clients, gather_topics, measure_disks
+from ottla.server.metrics.gathering import (
+    Limits,
+    Meters,
+    gather_broker,
+    gather_clients,
+    gather_process,
+    gather_topics,
+    measure_disks,
+)
 from ottla.server.metrics.groups import gather_groups
 from ottla.server.metrics.health import Phase, look_at
 from ottla.server.metrics.loop_delay import LoopDelay
+from ottla.server.metrics.quorum import gather_quorum, look_at_controller
 from ottla.server.metrics.request_meter import RequestMeter
+from ottla.slices import Slices
 
 if TYPE_CHECKING:
     from ottla.clock import Clock
     from ottla.config.broker import BrokerConfig
     from ottla.replication.compaction import Compaction
     from ottla.server.context import Services
+    from ottla.server.controller_server import ControllerServer
     from ottla.server.dispatch import Dispatcher
+    from ottla.server.listeners import Listeners
 
 T = TypeVar("T")
 
@@ -51,9 +64,12 @@ class BrokerMetrics:
         self._config = config
         self._clock = clock
         self._loop = loop
+        self._slices = Slices(clock)
         self._began = clock.monotonic()
         self._phase = Phase.STARTING
         self._services: Services | None = None
+        self._controller: ControllerServer | None = None
+        self._alone: Listeners | None = None
         self._meters: Meters | None = None
         self._stack = ExitStack()
         self._log_lines = LogLines()
@@ -98,6 +114,12 @@ class BrokerMetrics:
         services.telemetry.series = ClientSeries(self._clock.monotonic())
         self._services, self._phase = services, Phase.SERVING
 
+    def controlling(self, controller: "ControllerServer", alone: "Listeners | None" = None) -> None:
+        """The controller of this process takes part in the quorum; `alone` are its listeners if there is no broker."""
+        self._controller, self._alone = controller, alone
+        if alone is not None:
+            self._phase = Phase.CONTROLLING
+
     def stopping(self) -> None:
         """The broker is about to stop."""
         self._phase = Phase.STOPPING
@@ -118,6 +140,8 @@ class BrokerMetrics:
 
     def _ready(self, _: Visitor) -> Page:
         async def look() -> Page:
+            if self._controller is not None and self._alone is not None:
+                return look_at_controller(self._phase, self._controller).page()
             return look_at(self._phase, self._services).page()
 
         return self._on_loop(look)
@@ -146,19 +170,29 @@ class BrokerMetrics:
     # -- on the loop -------------------------------------------------------------------------------------------------
 
     async def _gather(self) -> Measurements:
-        services, meters = self._services, self._meters
-        if services is None or meters is None:
+        services, controller, meters = self._services, self._controller, self._meters
+        if meters is None or (services is None and self._alone is None):
             return Measurements()
         async with self._gathering:
             now = self._clock.monotonic()
             if self._gathered is not None and now - self._gathered[0] < SHARED_S:
                 return self._gathered[1]
-            config = services.metadata.config
-            limits = Limits(config.metrics_topics_max, config.metrics_groups_max)
             measurements = Measurements()
-            await services.slices.run(gather_broker(services, meters, measurements))
-            await services.slices.run(gather_topics(services, limits, measurements))
-            await gather_groups(services, limits, measurements)
-            await services.slices.run(gather_clients(services, measurements))
+            if controller is not None:
+                await self._slices.run(gather_quorum(controller, measurements))
+            if services is not None:
+                await self._gather_broker(services, meters, measurements)
+            elif controller is not None and self._alone is not None:
+                connections = self._alone.connection_counts()
+                await self._slices.run(gather_process(meters, connections, now, measurements))
+                measurements.add(BROKERS, len(controller.replay.image.brokers))
             self._gathered = self._clock.monotonic(), measurements
             return measurements
+
+    async def _gather_broker(self, services: "Services", meters: Meters, measurements: Measurements) -> None:
+        config = services.metadata.config
+        limits = Limits(config.metrics_topics_max, config.metrics_groups_max)
+        await self._slices.run(gather_broker(services, meters, measurements))
+        await self._slices.run(gather_topics(services, limits, measurements))
+        await gather_groups(services, limits, measurements)
+        await self._slices.run(gather_clients(services, measurements))

@@ -62,6 +62,33 @@ IMBALANCE: Final = gauge(
     "partitions",
     "Partitions that are not led by their first replica; 0 elsewhere.",
 )
+FENCED_BROKERS: Final = gauge(
+    f"{_CONTROLLER}_fencedbrokercount", "brokers", "Registered brokers that are not alive; 0 elsewhere. Quorums only."
+)
+ACTIVE_BROKERS: Final = gauge(
+    f"{_CONTROLLER}_activebrokercount", "brokers", "Registered brokers that are alive; 0 elsewhere. Quorums only."
+)
+LAST_APPLIED: Final = gauge(
+    f"{_CONTROLLER}_lastappliedrecordoffset",
+    "offset",
+    "The last record of the metadata log that a controller has read.",
+)
+
+_RAFT: Final = "kafka_server_raftmetrics"
+RAFT_STATE: Final = gauge(f"{_RAFT}_current_state", "", "1 for a controller's role in the quorum.", "state")
+RAFT_LEADER: Final = gauge(f"{_RAFT}_current_leader", "node", "The leader that a controller knows, -1 for none.")
+RAFT_EPOCH: Final = gauge(f"{_RAFT}_current_epoch", "epoch", "The newest epoch that a controller knows.")
+RAFT_HIGH_WATERMARK: Final = gauge(
+    f"{_RAFT}_high_watermark", "offset", "The end of the committed metadata that a controller knows, -1 for none."
+)
+RAFT_END: Final = gauge(f"{_RAFT}_log_end_offset", "offset", "The end of a controller's metadata log.")
+RAFT_VOTERS: Final = gauge(f"{_RAFT}_number_of_voters", "controllers", "The voters of the quorum.")
+VOTER_LAG: Final = gauge(
+    "ottla_quorum_voter_lag_records",
+    "records",
+    "Records of metadata that another voter lacks; on the quorum's leader.",
+    "voter",
+)
 BROKERS: Final = gauge("kafka_brokers", "brokers", "Brokers of the cluster that this one knows to be there.")
 
 _REQUESTS: Final = "kafka_network_requestmetrics"

@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from heapq import nlargest
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -57,27 +57,33 @@ class Limits(NamedTuple):
     groups: int
 
 
-def gather_broker(services: "Services", meters: Meters, to: "Measurements") -> "Steps[None]":
-    """Everything but topics and groups."""
-    now = services.clock.monotonic()
+def gather_process(meters: Meters, connections: Mapping[str, int], now: float, to: "Measurements") -> "Steps[None]":
+    """What a broker and a controller alone have in common; `connections` by listener."""
     to.add(BUILD, 1, __version__)
     to.add(UPTIME, now - meters.began)
     _quantiles(to, catalog.LOOP_DELAY, meters.loop_delay.durations, now)
-    to.add(catalog.MEMORY, services.memory.held_bytes)
-    to.add(catalog.MEMORY_LIMIT, services.memory.limit_bytes)
-    to.add(catalog.PARKED_FETCHES, len(services.replicas.parked_fetches))
-    to.add(catalog.SHARE_PARTITIONS, len(services.share_partitions))
     for level, count in meters.log_lines.counts.items():
         to.add(LOG_LINES, count, level)
-    if meters.compaction is not None:
-        _compaction(meters.compaction, to)
-    _memory(services, to)
-    for listener, count in services.listeners.connection_counts().items():
+    for listener, count in connections.items():
         to.add(catalog.CONNECTIONS, count, listener)
     yield
     yield from _requests(meters.requests, now, to)
     for api_key, error, count in meters.errors.by_name():
         to.add(catalog.ERRORS, count, api_name(api_key), error)
+
+
+def gather_broker(services: "Services", meters: Meters, to: "Measurements") -> "Steps[None]":
+    """Everything but topics and groups."""
+    now = services.clock.monotonic()
+    yield from gather_process(meters, services.listeners.connection_counts(), now, to)
+    to.add(catalog.MEMORY, services.memory.held_bytes)
+    to.add(catalog.MEMORY_LIMIT, services.memory.limit_bytes)
+    to.add(catalog.PARKED_FETCHES, len(services.replicas.parked_fetches))
+    to.add(catalog.SHARE_PARTITIONS, len(services.share_partitions))
+    if meters.compaction is not None:
+        _compaction(meters.compaction, to)
+    _memory(services, to)
+    yield
     yield from _throttling(services, to)
     yield from _image(services, to)
     yield from _replicas(services, to)
@@ -159,13 +165,18 @@ def _quantiles(
 
 
 def _image(services: "Services", to: "Measurements") -> "Steps[None]":
-    """What the controller reports of the cluster. A lone broker is its own controller."""
-    image, cluster = services.metadata.image, services.cluster
-    is_controller = cluster is None or (
-        services.membership is not None and image.controller_id == services.metadata.broker_id
-    )
-    to.add(catalog.ACTIVE_CONTROLLER, is_controller)
+    """What the controller reports of the cluster. A lone broker is its own controller, and a quorum's report it."""
+    image, membership = services.metadata.image, services.membership
     to.add(catalog.BROKERS, len(image.brokers))
+    if services.cluster is None:
+        yield from gather_cluster(image, to, is_controller=True)
+    elif membership is not None:
+        yield from gather_cluster(image, to, is_controller=image.controller_id == services.metadata.broker_id)
+
+
+def gather_cluster(image: "MetadataImage", to: "Measurements", *, is_controller: bool) -> "Steps[None]":
+    """What the controller reports of the cluster; the others report that it is not theirs."""
+    to.add(catalog.ACTIVE_CONTROLLER, is_controller)
     offline = imbalanced = partitions = 0
     for number, topic in enumerate(image.topics.values() if is_controller else ()):
         partitions += len(topic.partitions)

@@ -10,10 +10,11 @@ if TYPE_CHECKING:
 
 
 class Phase(Enum):
-    """The life of a broker."""
+    """The life of a broker, or of a controller alone."""
 
     STARTING = "the broker is starting: it opens its log directories and recovers logs that were not closed cleanly"
     SERVING = "the broker serves clients"
+    CONTROLLING = "the controller takes part in the quorum"
     STOPPING = "the broker is stopping"
 
 
