@@ -12,7 +12,7 @@ AWAITED = {
     "broker.py": 2,
     "metadata/controller_channel.py": 1,
     "server/dispatch.py": 1,
-    "server/handlers/fetch.py": 1,
+    "server/handlers/fetch.py": 2,
     "server/keyed_queue.py": 1,
     "server/membership.py": 3,
     "replication/fetcher.py": 1,

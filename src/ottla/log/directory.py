@@ -75,6 +75,8 @@ class LogDirectory:
         """Whether a write has failed for lack of room, and there is none yet (`replication.full_directories`)."""
         self.on_error: Callable[[LogDirectory, OSError], None] = _nobody
         """Called, in any thread, with every error of the disk; it may decide that the directory has failed."""
+        self.on_start_moved: Callable[[], None] = _nothing
+        """Called when records were deleted from one of its logs."""
         self._fs = fs
         self._clock = clock
         self._path = os.fspath(path)
@@ -428,7 +430,11 @@ class LogDirectory:
     def _adopt(self, log: PartitionLog) -> None:
         log.prepare_checkpoints = self.prepare_checkpoints
         log.on_error = self.report
+        log.on_start_moved = self._start_moved
         self.logs[log.topic_partition] = log
+
+    def _start_moved(self) -> None:
+        self.on_start_moved()
 
     def delete(self, partition: TopicPartition) -> None:
         """Takes the log away at once; its files go with the next `remove_deleted`. Raises KafkaStorageError."""
@@ -583,6 +589,10 @@ class LogDirectory:
 
     def _file(self, name: str) -> str:
         return f"{self._path}/{name}"
+
+
+def _nothing() -> None:
+    """The default callback of a directory whose logs serve no partitions yet."""
 
 
 def _nobody(directory: LogDirectory, problem: OSError) -> None:

@@ -46,6 +46,10 @@ def _nobody(problem: OSError) -> None:
     """The default callback: the failed operation raises the error anyway."""
 
 
+def _nothing() -> None:
+    """The default callback of a log without checkpoints."""
+
+
 class PartitionLog:
     """The log of one partition, in one directory.
 
@@ -84,8 +88,8 @@ class PartitionLog:
         self.prepare_checkpoints: Callable[[], Written] = NoCheckpoints
         """The checkpoints of this log's directory as of now. They are written before a truncation below the recovery
         point, which they lower, lest a crash takes what is appended later for synced."""
-        self.start_moves = 0
-        """How often records were deleted on request, or because the leader had deleted them."""
+        self.on_start_moved: Callable[[], None] = _nothing
+        """Called when records have been deleted, until a checkpoint holds the new start."""
         self.on_error: Callable[[OSError], None] = _nobody
         """Called, in any thread, with every error of the disk."""
         self._lowest_end: Offset | None = None
@@ -575,7 +579,7 @@ class PartitionLog:
             )
         if offset > self.log_start_offset:
             self.log_start_offset = offset
-            self.start_moves += 1
+            self.on_start_moved()
             self.leader_epochs.truncate_start(offset)
         return self.log_start_offset
 

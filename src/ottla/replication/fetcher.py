@@ -60,7 +60,7 @@ LONGEST_TURN_S: Final = 0.01
 FIRST_PAUSE_S: Final = 0.02
 LONGEST_REST_S: Final = 0.5
 """Longest pause of a throttled partition, whose throttle may be removed at any time."""
-LOOK_AT_ALL_S: Final = 2.0
+LOOK_AT_ALL_S: Final = 10.0
 """Interval of full fetches: retention moves a log's start offset silently, so the leader learns of it this late."""
 
 Address = Callable[[BrokerId], tuple[str, int] | None]

@@ -33,14 +33,11 @@ EARLY_CHECK_S: Final = 0.5
 
 
 class _Progress(NamedTuple):
-    """Progress of one replica, compared only with its own earlier one: sums fall when a topic is deleted."""
+    """Progress of all replicas. It never falls: what deleted topics have counted stays in it."""
 
     appended_bytes: int
     moves: int
-    """How often its log's start was moved on request."""
-
-
-_NO_PROGRESS: Final = _Progress(0, 0)
+    """How often the start of a log was moved."""
 
 
 class Maintenance:
@@ -64,8 +61,8 @@ class Maintenance:
         self._written: dict[Path, dict[TopicPartition, Offset]] = {}
         """The recovery points that the checkpoint file of each log directory has."""
         self._writing = asyncio.Lock()
-        self._at_checkpoint: dict[Partition, _Progress] = {}
-        """How far each replica had come when checkpoints were last written early."""
+        self._at_checkpoint = _Progress(0, 0)
+        """How far the replicas had come when checkpoints were last written early."""
 
     def start(self) -> None:
         """Spawn the periodic tasks."""
@@ -154,10 +151,9 @@ class Maintenance:
     async def write_checkpoints_early(self) -> None:
         """Write them before their time when much was appended, since recovery reads only past the recovery points on
         disk, and when records were deleted on request, since a crash would bring those back."""
-        now = {each: _Progress(each.appended_bytes, each.log.start_moves) for each in self._replicas.partitions()}
-        before = [(progress, self._at_checkpoint.get(partition, _NO_PROGRESS)) for partition, progress in now.items()]
-        appended = sum(progress.appended_bytes - known.appended_bytes for progress, known in before)
-        if appended >= BYTES_PER_CHECKPOINT or any(progress.moves != known.moves for progress, known in before):
+        replicas, before = self._replicas, self._at_checkpoint
+        now = _Progress(replicas.throughput.appended_bytes, replicas.start_moves)
+        if now.appended_bytes - before.appended_bytes >= BYTES_PER_CHECKPOINT or now.moves != before.moves:
             self._at_checkpoint = now
             await self.write_checkpoints()
 

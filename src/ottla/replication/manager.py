@@ -28,7 +28,7 @@ from ottla.errors import (
 from ottla.ids import BrokerId, LeaderEpoch, PartitionId, TopicId, TopicName, TopicPartition
 from ottla.replication.delayed import ParkedFetches, Wakings
 from ottla.replication.disk_threads import DiskThreads
-from ottla.replication.environment import ReplicaEnvironment
+from ottla.replication.environment import LedChanges, ReplicaEnvironment
 from ottla.replication.group_commit import GroupCommit, NewFlusher
 from ottla.replication.image_follower import ImageFollower
 from ottla.replication.partition import Partition
@@ -120,6 +120,9 @@ class ReplicaManager:
         """Timers of the requests that wait for replicas."""
         self.sent_back = SentBack()
         """Batches of idempotent producers that were not taken."""
+        self.led_changes = LedChanges()
+        self.start_moves = 0
+        """How often the start of a log was moved, since records were deleted."""
         config = metadata.static_config
         self._followed_seconds = 2 * config.replica_fetch_wait_max_ms / 1000 + FOLLOWED_SLACK_S
         self._environment = ReplicaEnvironment(
@@ -128,6 +131,7 @@ class ReplicaManager:
             config.replica_lag_time_max_ms / 1000,
             lambda: self._metadata.in_sync_candidates,
             lambda partition, proposal: self.propose(partition, proposal),
+            self.led_changes,
         )
         self.fetchers: Fetchers = NoFetchers()
         """Copies the partitions that this broker follows."""
@@ -165,6 +169,7 @@ class ReplicaManager:
             flusher.on_error = directory.report
             self._flushers[directory.path] = flusher
             flusher.start()
+            directory.on_start_moved = self._start_moved
         self._loaded = loaded
         self._refilling.load()
         if in_cluster:
@@ -430,6 +435,10 @@ class ReplicaManager:
         for partition in self.partitions():
             if partition.topic_partition.topic == topic and partition.leading:
                 listener(partition.topic_partition.partition, partition.leader_epoch)
+
+    def _start_moved(self) -> None:
+        self.start_moves += 1
+        self.led_changes.count += 1
 
     # -- looking up --------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from ottla.cluster.image import NO_LEADER, PartitionImage
 from ottla.errors import ErrorCode, KafkaStorageError, UnknownLeaderEpoch, sentence
 from ottla.ids import BrokerId, LeaderEpoch, Offset, TopicPartition
 from ottla.log.producer_state import Origin
-from ottla.replication.decisions.in_sync import InSyncReplicas, Proposal
+from ottla.replication.decisions.in_sync import InSyncReplicas, Proposal, QuietFetches
 from ottla.replication.refused_producers import RefusedProducers
 
 if TYPE_CHECKING:
@@ -121,6 +121,7 @@ class Partition:
         """
         if state.partition_epoch < self.partition_epoch or (self.leading and self._knows(state)):
             return
+        environment = self._environment
         is_new_epoch = state.leader_epoch > self.leader_epoch or not self.leading
         if is_new_epoch:
             self._drop_impossible(state)
@@ -135,7 +136,6 @@ class Partition:
             self.in_sync = None
         else:
             known = self.in_sync
-            environment = self._environment
             self.in_sync = InSyncReplicas(
                 environment.broker_id,
                 state.replicas,
@@ -152,6 +152,7 @@ class Partition:
                     if replica in self.in_sync.followers:
                         self.in_sync.followers[replica] = follower
         self.leading = True
+        environment.led_changes.count += 1
         if self.log.config.flush_before_ack and self.log.recovery_point < self.log.log_end_offset:
             self._flusher.mark(self)  # a follower's end is not synced; nothing is committed before it is
         self._confirm()
@@ -299,8 +300,7 @@ class Partition:
             throughput = self.throughput
             throughput.produced_bytes += info.size_bytes
             throughput.produced_records += info.record_count
-        if self.follower_waiters:
-            self._wake(self.follower_waiters)
+        self._wake_followers()
         if self.log.config.flush_before_ack:
             self._flusher.mark(self)
         else:
@@ -331,6 +331,7 @@ class Partition:
             if committed <= log.high_watermark:
                 return
         log.high_watermark = committed
+        self._environment.led_changes.count += 1
         waiters = self._commit_waiters
         while waiters and waiters[0][0] <= committed:
             _, key, waiter = waiters.popleft()
@@ -349,7 +350,7 @@ class Partition:
     def delete_records_before(self, offset: Offset) -> None:
         """Move the log start up, and have followers know at once. Raises OffsetOutOfRange above the high watermark."""
         self.log.delete_records_before(offset)
-        self._wake(self.follower_waiters)
+        self._wake_followers()
 
     def when_deleted(self, before: Offset, key: int, waiter: "CommitWaiter") -> None:
         """Notify `waiter` when the low watermark has come to `before`."""
@@ -399,7 +400,7 @@ class Partition:
         self._settle_deletions()
 
     def is_still_followed_by(
-        self, replica: BrokerId, offset: Offset, log_start_offset: Offset, broker_epoch: int, now: float
+        self, replica: BrokerId, offset: Offset, log_start_offset: Offset, broker_epoch: int, quiet: QuietFetches
     ) -> bool:
         """As `fetched_by`, where nothing has changed since that follower's last fetch; False where that is not so.
 
@@ -415,7 +416,7 @@ class Partition:
                 log_start_offset=log_start_offset,
                 end_offset=self.log.log_end_offset,
                 broker_epoch=broker_epoch,
-                now=now,
+                quiet=quiet,
             )
         )
 
@@ -455,6 +456,7 @@ class Partition:
         """The controller has answered a proposal."""
         if self.in_sync is not None and self.in_sync.accepted(isr, partition_epoch):
             self.isr, self.partition_epoch = isr, partition_epoch
+            self._environment.led_changes.count += 1
             self.advance()
             self._settle_deletions()
 
@@ -484,6 +486,7 @@ class Partition:
         """`log` has taken the place of the one before, in another log directory, whose flusher this is."""
         self._flusher.forget(self)
         self.log, self._flusher = log, flusher
+        self._environment.led_changes.count += 1
         flusher.mark(self)
 
     def update_config(self, config: "LogConfig") -> None:
@@ -544,7 +547,15 @@ class Partition:
         deletions, self._deletion_waiters = self._deletion_waiters, []
         for _, key, waiter in deletions:
             waiter.failed(key, code)
-        self._wake(self.follower_waiters)
+        self._wake_followers()
+
+    def _wake_followers(self) -> None:
+        changes = self._environment.led_changes
+        changes.count += 1
+        if changes.waiters:
+            self._wake(changes.waiters)
+        if self.follower_waiters:
+            self._wake(self.follower_waiters)
 
     def _fail_waiters(self, code: ErrorCode) -> None:
         waiters, self._commit_waiters = self._commit_waiters, deque()

@@ -66,6 +66,12 @@ class ThroughputByTopic:
     def __iter__(self) -> "Iterator[tuple[str, Throughput]]":
         return iter(list(self._by_topic.items()))
 
+    @property
+    def appended_bytes(self) -> int:
+        """Bytes appended to logs of all topics, past ones too, as leader or follower."""
+        counted = (self._past, *self._by_topic.values())
+        return sum(counts.produced_bytes + counts.replicated_in_bytes for counts in counted)
+
     def total(self) -> Throughput:
         """The counts of all topics, past ones too."""
         total = Throughput()

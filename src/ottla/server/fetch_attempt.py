@@ -24,10 +24,11 @@ from ottla.protocol.messages.fetch import (
     PartitionData,
 )
 from ottla.protocol.primitives import Buffer
+from ottla.replication.decisions.in_sync import QuietFetches
 from ottla.security.authorization import Operation
 from ottla.server.cold_fetches import BYTES_EACH
 from ottla.server.context import RequestContext
-from ottla.server.fetch_sessions import FetchSession, FetchTarget
+from ottla.server.fetch_sessions import FetchSession, FetchTarget, Quiet
 from ottla.server.leaders import MOVED, endpoints_of, leader_of, nearer_replica
 from ottla.slices import Steps
 
@@ -60,6 +61,8 @@ SMALLEST_REGION_BYTES: Final = 1
 MOST_INLINE_BYTES: Final = 1 << 20
 """What one answer holds of ranges too small for a region: more than that, too, is sent from its file."""
 NO_SUCH_TOPIC: Final = frozenset((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID))
+LOOK_AT_ALL_S: Final = 10.0
+"""For so long a follower's fetches look at nothing while nothing changes."""
 MANY: Final = 500
 """Partitions; a fetch of more is worked on in slices."""
 STEP_MASK: Final = 15
@@ -94,6 +97,7 @@ class FetchAttempt:
         "_inline_bytes",
         "_min_region_bytes",
         "_parts",
+        "_quiet_fetches",
         "_request",
         "_session",
         "cold",
@@ -120,7 +124,7 @@ class FetchAttempt:
         self._context = context
         self._request = request
         self._first = first
-        self.replica = request.replica_id if request.replica_state is None else request.replica_state.replica_id
+        self.replica = replica_of(request)
         """The broker that follows; -1 for a consumer."""
         self._incremental = incremental
         self._committed_only = request.isolation_level == READ_COMMITTED
@@ -136,6 +140,8 @@ class FetchAttempt:
         self._inline_bytes = 0
         self.is_quiet = True
         """Whether the fetcher has and knows everything, and only what wakes those that wait can change that."""
+        self._quiet_fetches = QuietFetches(parts.loop.time())
+        """This fetch, and those after it with which nothing changes."""
 
     def look(self) -> "Steps[None]":
         """Read the available records of each partition, in steps."""
@@ -145,7 +151,7 @@ class FetchAttempt:
         room = min(request.max_bytes, parts.config.fetch_max_bytes)
         from_leader = self.replica >= 0 or context.api_version < READS_FROM_FOLLOWERS_SINCE
         checks_quickly = incremental and not request.rack_id
-        now = parts.loop.time()
+        changes = replicas.led_changes.count
         access = context.access
         targets = self._session.targets.values()
         for number, target in enumerate(list(targets) if len(targets) > MANY else targets):
@@ -157,7 +163,7 @@ class FetchAttempt:
                 continue
             if checks_quickly:
                 known = replicas.find(target.topic, target.partition)
-                if known is not None and self._is_unchanged(target, known, request, now, first=first):
+                if known is not None and self._is_unchanged(target, known, request, first=first):
                     self._add(known)
                     if target.fetch_offset != target.last_high_watermark or known.owes_visibility:
                         self.is_quiet = False  # its records will be committed, which does not wake followers
@@ -187,6 +193,10 @@ class FetchAttempt:
                 self._fail(target, error)
         if not self.partitions:
             self.must_answer = True
+        if self.is_quiet and first and self.replica >= 0:
+            ends_at = self._quiet_fetches.at + LOOK_AT_ALL_S
+            epoch = _replica_epoch(request)
+            self._session.quiet = Quiet(self.replica, epoch, changes, ends_at, self._quiet_fetches)
 
     def _may(self, access: "Access", target: FetchTarget) -> bool:
         """Whether the client may have a partition's records: its rights may have changed since the session began."""
@@ -202,9 +212,7 @@ class FetchAttempt:
         if self.marks is not None:
             self.marks.append(mark_of(partition))
 
-    def _is_unchanged(
-        self, target: FetchTarget, partition: "Partition", request: FetchRequest, now: float, *, first: bool
-    ) -> bool:
+    def _is_unchanged(self, target: FetchTarget, partition: "Partition", request: FetchRequest, *, first: bool) -> bool:
         """Whether the fetcher has everything, and knows it, as for most partitions of a large session.
 
         Notes the follower's progress, as `_update_follower_state` does.
@@ -220,13 +228,13 @@ class FetchAttempt:
             return False
         if self.replica < 0:
             return offset == (source.last_stable_offset if self._committed_only else source.high_watermark)
-        if offset != source.log_end_offset or target.last_fetched_epoch != source.latest_epoch:
+        if offset != source.log_end_offset or not _has_same_end(target, source):
             return False
         if not first:
             return True
-        epoch = NO_EPOCH if request.replica_state is None else request.replica_state.replica_epoch
-        log_start = Offset(target.log_start_offset)
-        return partition.is_still_followed_by(BrokerId(self.replica), Offset(offset), log_start, epoch, now)
+        log_start, epoch = Offset(target.log_start_offset), _replica_epoch(request)
+        replica = BrokerId(self.replica)
+        return partition.is_still_followed_by(replica, Offset(offset), log_start, epoch, self._quiet_fetches)
 
     @property
     def owes_visibility(self) -> bool:
@@ -329,10 +337,8 @@ class FetchAttempt:
                 f"offset {target.fetch_offset} of {partition.topic_partition} is outside "
                 f"{source.log_start_offset}..{source.log_end_offset}"
             )
-        epoch = -1 if request.replica_state is None else request.replica_state.replica_epoch
-        partition.fetched_by(
-            BrokerId(self.replica), Offset(target.fetch_offset), Offset(target.log_start_offset), epoch
-        )
+        log_start, epoch = Offset(target.log_start_offset), _replica_epoch(request)
+        partition.fetched_by(BrokerId(self.replica), Offset(target.fetch_offset), log_start, epoch)
 
     def _answer_preferred_replica(self, target: FetchTarget, source: "PartitionLog", replica: BrokerId) -> None:
         data = self._answer(target, source, source.high_watermark)
@@ -458,11 +464,52 @@ class FetchAttempt:
         return response
 
 
+def replica_of(request: FetchRequest) -> int:
+    """The broker that follows; -1 for a consumer."""
+    return request.replica_id if request.replica_state is None else request.replica_state.replica_id
+
+
+def _replica_epoch(request: FetchRequest) -> int:
+    return NO_EPOCH if request.replica_state is None else request.replica_state.replica_epoch
+
+
+def still_quiet(parts: Parts, session: FetchSession, request: FetchRequest, context: RequestContext) -> Quiet | None:
+    """What the session's fetches see as long as nothing happens to any of its partitions, if this one does, too.
+
+    It needs not look at any of them then.
+    """
+    quiet = session.quiet
+    if (
+        quiet is None
+        or request.min_bytes <= 0
+        or request.max_wait_ms <= 0
+        or context.is_behind_others
+        or quiet.changes != parts.replicas.led_changes.count
+        or quiet.ends_at <= parts.loop.time()
+        or (quiet.replica, quiet.replica_epoch) != (replica_of(request), _replica_epoch(request))
+        or (context.access is not None and not context.access.may_cluster(Operation.CLUSTER_ACTION))
+    ):
+        return None
+    return quiet
+
+
 def mark_of(partition: "Partition") -> tuple[int, ...]:
     """What a fetch's answer depends on; while it is equal, the answer is."""
     log = partition.log
     role = partition.leader_epoch, partition.leading
     return log.log_end_offset, log.high_watermark, log.last_stable_offset, *role
+
+
+def _has_same_end(target: FetchTarget, source: "PartitionLog") -> bool:
+    """Whether the follower's log ends in the epoch in which this one does.
+
+    An empty log has no epoch, and one that was not written to in its leader's epoch has an earlier one.
+    """
+    epoch = target.last_fetched_epoch
+    if epoch < 0 or epoch == source.latest_epoch:
+        return True
+    found = source.end_offset_for_epoch(LeaderEpoch(epoch))
+    return found.epoch == epoch and found.end_offset == target.fetch_offset
 
 
 def _current_leader(metadata: "MetadataView", topic: "str | UUID", partition: int) -> LeaderIdAndEpoch | None:

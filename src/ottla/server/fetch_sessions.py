@@ -7,12 +7,13 @@ go on with it, epoch -1 closes it or never had one. Answers then hold only parti
 import random
 from collections import OrderedDict
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.errors import ErrorCode
 from ottla.protocol.messages.fetch import FetchRequest
 from ottla.protocol.session_epochs import FINAL_EPOCH, INITIAL_EPOCH, MAX_EPOCH
+from ottla.replication.decisions.in_sync import QuietFetches
 
 NO_SESSION: Final = 0
 TOPIC_IDS_SINCE: Final = 13
@@ -52,10 +53,22 @@ class FetchTarget:
         self.last_log_start_offset = -1
 
 
+class Quiet(NamedTuple):
+    """What a fetch of a follower has seen that has and knows everything of all its partitions."""
+
+    replica: int
+    replica_epoch: int
+    changes: int
+    """`LedChanges.count` before it looked: while that stays, there is nothing new."""
+    ends_at: float
+    """When all partitions are looked at again all the same."""
+    fetches: QuietFetches
+
+
 class FetchSession:
     """The targets in the order they are served: a served partition goes to the end, so that none starves."""
 
-    __slots__ = ("epoch", "last_used", "session_id", "targets", "uses_topic_ids")
+    __slots__ = ("epoch", "last_used", "quiet", "session_id", "targets", "uses_topic_ids")
 
     def __init__(self, session_id: int, uses_topic_ids: bool) -> None:
         self.session_id = session_id
@@ -63,9 +76,13 @@ class FetchSession:
         self.uses_topic_ids = uses_topic_ids
         self.targets: dict[tuple[TopicKey, int], FetchTarget] = {}
         self.last_used = 0.0
+        self.quiet: Quiet | None = None
 
     def update(self, request: FetchRequest) -> None:
         """Take over what the request adds, changes and forgets."""
+        if not request.topics and not request.forgotten_topics_data:
+            return
+        self.quiet = None
         by_id = self.uses_topic_ids
         targets = self.targets
         for topic in request.topics:

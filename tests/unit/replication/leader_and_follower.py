@@ -20,7 +20,7 @@ from ottla.protocol.messages import fetch
 from ottla.protocol.messages.list_offsets import ListOffsetsRequest
 from ottla.records.record import Record, encode_batch
 from ottla.replication.decisions.throttles import Throttle
-from ottla.replication.environment import ReplicaEnvironment
+from ottla.replication.environment import LedChanges, ReplicaEnvironment
 from ottla.replication.fetcher import ReplicaFetchers
 from ottla.replication.partition import Partition
 from ottla.replication.throughput import Throughput
@@ -43,7 +43,7 @@ class Side:
             directory / str(broker_id), TP, LogConfig(), fs=RealFileSystem(), clock=ManualClock(), topic_id=TOPIC_ID
         )
         loop = asyncio.get_running_loop()
-        environment = ReplicaEnvironment(broker_id, loop.time, 10.0, lambda: (LEADER, FOLLOWER), Mock())
+        environment = ReplicaEnvironment(broker_id, loop.time, 10.0, lambda: (LEADER, FOLLOWER), Mock(), LedChanges())
         self.syncs = True
         flusher = Mock(mark=lambda partition: partition.log.flush() if self.syncs else None)
         self.partition = Partition(TP, self.log, flusher, Mock(), environment, Throughput())

@@ -7,6 +7,7 @@ import pytest
 
 from ottla.log.producer_state import ProducerState
 from ottla.replication.maintenance import BYTES_PER_CHECKPOINT, Maintenance
+from ottla.replication.throughput import ThroughputByTopic
 from ottla.testing.manual_clock import ManualClock
 
 EXPIRATION_MS = 86_400_000
@@ -48,12 +49,12 @@ def test_a_follower_syncs_what_lies_before_the_log_start(deleted_to: int, *, is_
     assert partition.mark_dirty.called == is_synced
 
 
-def test_records_deleted_on_request_are_checkpointed_although_a_topic_is_deleted_meanwhile(
+def test_records_deleted_on_request_and_many_appended_bytes_are_checkpointed_early(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The sum over all replicas would be the same as before; a crash would bring the records back."""
-    replicas = Mock()
-    gone, kept = (Mock(appended_bytes=0, log=Mock(start_moves=moves)) for moves in (1, 0))
+    """A crash would bring deleted records back, and a start after it would read everything past the checkpoint."""
+    throughput = ThroughputByTopic()
+    replicas = Mock(throughput=throughput, start_moves=0)
     maintenance = Maintenance(Mock(), replicas, Mock(), Mock(), ManualClock())
     written: list[bool] = []
 
@@ -62,16 +63,20 @@ def test_records_deleted_on_request_are_checkpointed_although_a_topic_is_deleted
 
     monkeypatch.setattr(maintenance, "write_checkpoints", write)
 
-    def look(*partitions: Mock) -> int:
-        replicas.partitions.return_value = list(partitions)
+    def look() -> int:
         asyncio.run(maintenance.write_checkpoints_early())
         return len(written)
 
-    assert look(gone, kept) == 1
-    assert look(gone, kept) == 1
-    kept.log.start_moves = 1
-    assert look(kept) == 2
-    kept.appended_bytes = BYTES_PER_CHECKPOINT - 1
-    assert look(kept) == 2
-    kept.appended_bytes = BYTES_PER_CHECKPOINT
-    assert look(kept) == 3
+    assert look() == 0
+    replicas.start_moves = 1
+    assert look() == 1
+    assert look() == 1
+    replicas.start_moves = 2
+    assert look() == 2
+    led, followed = throughput.held("led"), throughput.held("followed")
+    led.produced_bytes = BYTES_PER_CHECKPOINT - 1
+    assert look() == 2
+    followed.replicated_in_bytes = 1
+    throughput.released("followed")
+    assert look() == 3
+    assert look() == 3

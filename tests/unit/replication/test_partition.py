@@ -21,7 +21,7 @@ from ottla.records.record import Record, decode_records, encode_batch
 from ottla.replication import own_records
 from ottla.replication.decisions.in_sync import Proposal
 from ottla.replication.disk_threads import DiskThreads
-from ottla.replication.environment import ReplicaEnvironment
+from ottla.replication.environment import LedChanges, ReplicaEnvironment
 from ottla.replication.manager import ReplicaManager
 from ottla.replication.partition import Partition
 from ottla.replication.throughput import Throughput
@@ -35,7 +35,7 @@ def test_a_full_disk_is_told_once_and_that_it_is_over(caplog: pytest.LogCaptureF
     full = KafkaStorageError("cannot append to t-0 in /data: [Errno 28] No space left on device")
     log = Mock()
     log.append_as_leader.side_effect = [full, full, Mock(size_bytes=1), Mock(size_bytes=1), full]
-    partition = Partition(TP, log, Mock(), Mock(), Mock(), Throughput())
+    partition = Partition(TP, log, Mock(), Mock(), Mock(led_changes=LedChanges()), Throughput())
     with caplog.at_level(logging.INFO):
         for refused in (True, True, False, False, True):
             if refused:
@@ -63,7 +63,12 @@ class World:
             directory / "t-0", TP, LogConfig(min_insync_replicas=2, **config), fs=RealFileSystem(), clock=ManualClock()
         )
         environment = ReplicaEnvironment(
-            BrokerId(1), lambda: self.now, 10.0, lambda: THREE, lambda _, proposal: self.proposals.append(proposal)
+            BrokerId(1),
+            lambda: self.now,
+            10.0,
+            lambda: THREE,
+            lambda _, proposal: self.proposals.append(proposal),
+            LedChanges(),
         )
         self.flusher = Mock()
         self.partition = Partition(TP, self.log, self.flusher, Mock(), environment, Throughput())

@@ -21,7 +21,7 @@ from ottla.log.partition_log import PartitionLog
 from ottla.protocol.messages import fetch
 from ottla.records.record import Record, encode_batch
 from ottla.replication.decisions.throttles import Throttle
-from ottla.replication.environment import ReplicaEnvironment
+from ottla.replication.environment import LedChanges, ReplicaEnvironment
 from ottla.replication.fetcher import ReplicaFetchers
 from ottla.replication.partition import Partition
 from ottla.replication.throughput import Throughput
@@ -65,7 +65,7 @@ async def rejoin(directory: Path, partitions: int, kept: int) -> tuple[CountingF
     directories = LogDirectories([directory], fs=fs, clock=clock)
     directories.acquire(cluster_id="c", node_id=FOLLOWER)
     directories.load_all(lambda _: LogConfig())
-    environment = ReplicaEnvironment(FOLLOWER, loop.time, 10.0, lambda: (LEADER, FOLLOWER), Mock())
+    environment = ReplicaEnvironment(FOLLOWER, loop.time, 10.0, lambda: (LEADER, FOLLOWER), Mock(), LedChanges())
     config = BrokerConfig({"node.id": str(FOLLOWER), "log.dirs": str(directory)})
     fetchers = ReplicaFetchers(
         config, lambda broker: ("h", 1), lambda: 77, loop, connect=Mock(), throttle=Throttle(), start_over=Mock()

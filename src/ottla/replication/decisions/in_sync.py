@@ -40,20 +40,55 @@ WITHDRAWN_AFTER: Final = frozenset((ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPER
 """Nothing has changed, and the same proposal would be refused again."""
 
 
+class QuietFetches:
+    """Fetches of one follower, of many partitions, with which nothing changes: one time of the last for all of them.
+
+    The caller moves `at` on, and makes sure that the followers' logs still end where the leader's do.
+    """
+
+    __slots__ = ("at",)
+
+    def __init__(self, at: float) -> None:
+        self.at = at
+
+
 class Follower:
     """How far one follower has come."""
 
-    __slots__ = ("broker_epoch", "caught_up_at", "end_offset", "last_end_seen", "last_fetch_at", "log_start_offset")
+    __slots__ = (
+        "_caught_up_at",
+        "_last_fetch_at",
+        "broker_epoch",
+        "end_offset",
+        "last_end_seen",
+        "log_start_offset",
+        "quiet",
+    )
 
     def __init__(self) -> None:
         self.end_offset = UNKNOWN
         self.log_start_offset = UNKNOWN
         self.broker_epoch = ANY_EPOCH
-        self.caught_up_at = NEVER
-        """When it last had everything there was at that time, in seconds."""
-        self.last_fetch_at = NEVER
+        self._caught_up_at = NEVER
+        self._last_fetch_at = NEVER
         self.last_end_seen = UNKNOWN
         """Where the leader's log ended at the last fetch."""
+        self.quiet: QuietFetches | None = None
+        """Its fetches since it had everything, as long as nothing changes."""
+
+    @property
+    def caught_up_at(self) -> float:
+        """When it last had everything there was at that time, in seconds."""
+        return self._caught_up_at if self.quiet is None else self.quiet.at
+
+    @property
+    def last_fetch_at(self) -> float:
+        return self._last_fetch_at if self.quiet is None else self.quiet.at
+
+    def fetched(self, now: float, caught_up_at: float) -> None:
+        """Note the time of a fetch that is not one of the quiet ones."""
+        self.quiet = None
+        self._last_fetch_at, self._caught_up_at = now, caught_up_at
 
 
 class Proposal(NamedTuple):
@@ -114,7 +149,7 @@ class InSyncReplicas:
             if replica != broker_id:
                 follower = self.followers[replica] = Follower()
                 if replica in isr:  # it gets its time to show up
-                    follower.caught_up_at = now
+                    follower.fetched(NEVER, caught_up_at=now)
 
     # -- what is committed -------------------------------------------------------------------------------------------
 
@@ -162,14 +197,15 @@ class InSyncReplicas:
         fetch before this one: else one that fetches from a log that grows would never be seen to.
         """
         follower = self.followers[replica]
+        caught_up_at = follower.caught_up_at
         if offset >= end_offset:
-            follower.caught_up_at = max(follower.caught_up_at, now)
+            caught_up_at = max(caught_up_at, now)
         elif offset >= follower.last_end_seen != UNKNOWN:
-            follower.caught_up_at = max(follower.caught_up_at, follower.last_fetch_at)
+            caught_up_at = max(caught_up_at, follower.last_fetch_at)
+        follower.fetched(now, caught_up_at)
         moved = offset != follower.end_offset
         follower.end_offset = offset
         follower.log_start_offset = max(log_start_offset, follower.log_start_offset)
-        follower.last_fetch_at = now
         follower.last_end_seen = end_offset
         follower.broker_epoch = broker_epoch
         return moved
@@ -182,10 +218,10 @@ class InSyncReplicas:
         log_start_offset: Offset,
         end_offset: Offset,
         broker_epoch: int,
-        now: float,
+        quiet: QuietFetches,
     ) -> bool:
         """A fast path of `fetched` for an in-sync follower that had everything at its last fetch and still has: most of
-        them.
+        them. It counts as following with each of the `quiet` fetches.
 
         False, without a change, in every other case.
         """
@@ -198,7 +234,7 @@ class InSyncReplicas:
             or replica not in self.isr
         ):
             return False
-        follower.caught_up_at = follower.last_fetch_at = now
+        follower.quiet = quiet
         return True
 
     def followed_since(self, then: float) -> bool:

@@ -15,8 +15,8 @@ from ottla.errors import ErrorCode
 from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
 from ottla.replication.delayed import DelayedFetch
 from ottla.server.context import Deferred, RequestContext
-from ottla.server.fetch_attempt import MANY, READ_COMMITTED, FetchAttempt, Parts, mark_of
-from ottla.server.fetch_sessions import FetchSession
+from ottla.server.fetch_attempt import MANY, READ_COMMITTED, FetchAttempt, Parts, mark_of, still_quiet
+from ottla.server.fetch_sessions import FetchSession, Quiet
 from ottla.server.shared_answers import Place, place_of
 from ottla.slices import run_at_once
 
@@ -44,6 +44,9 @@ def handle(parts: Parts, request: FetchRequest, context: RequestContext) -> "_An
         request.max_bytes = min(request.max_bytes, most)
     request.topics = []  # the session has what it needs of them, and a fetch may wait for long
     fetch = _Fetch(parts, request, context, session, incremental)
+    quiet = still_quiet(parts, session, request, context)
+    if quiet is not None:
+        return fetch.start_quietly(quiet)
     if len(session.targets) <= MANY:
         return fetch.start()
     context.is_large = True  # its answer may be, however little of the session the request mentions
@@ -64,6 +67,7 @@ class _Fetch:
         "_min_bytes",
         "_parked",
         "_parts",
+        "_quiet_until",
         "_request",
         "_roles_when_parked",
         "_session",
@@ -94,9 +98,23 @@ class _Fetch:
         self._appended_when_parked = 0
         self._is_quiet = False
         """Whether nothing can have changed since it was parked: it would have been woken."""
+        self._quiet_until: float | None = None
+        """When its time is up, if it has not looked at its partitions yet."""
 
-    def start(self) -> "_Answer":
-        attempt = self._attempt(first=True)
+    def start_quietly(self, quiet: Quiet) -> "_Answer":
+        """Wait for a change of any partition: in those of the session, there has been none."""
+        replicas, wait_s = self._parts.replicas, self._request.max_wait_ms / 1000
+        quiet.fetches.at = self._parts.loop.time()
+        self._quiet_until = quiet.fetches.at + wait_s
+        self._is_quiet = True
+        waiters = [replicas.led_changes.waiters]
+        delayed = DelayedFetch(waiters, wait_s, replicas.timeouts, replicas.parked_fetches, self._retry)
+        self._deferred.on_abandoned = delayed.cancel
+        return self._deferred
+
+    def start(self, *, first: bool = True) -> "_Answer":
+        """Look at the partitions; answer, or wait. If it is the `first` look, it notes the follower's progress."""
+        attempt = self._attempt(first=first)
         run_at_once(attempt.look())
         if attempt.cold:
             self._read_cold(attempt)
@@ -106,12 +124,12 @@ class _Fetch:
             self._park(attempt)
         return self._deferred
 
-    async def start_in_slices(self) -> "_Answer":
+    async def start_in_slices(self, *, first: bool = True) -> "_Answer":
         """As `start`, of many partitions; what moves while the others are looked at must not be missed."""
         slices = self._parts.slices
         looks, is_settled = 0, False
         while not is_settled:
-            attempt = self._attempt(first=looks == 0)
+            attempt = self._attempt(first=first and looks == 0)
             attempt.marks = []
             await slices.run(attempt.look())
             if attempt.cold:
@@ -182,6 +200,9 @@ class _Fetch:
             )
             return True
         self._is_quiet = False
+        if self._quiet_until is not None and not last:
+            self._start_after_all(self._quiet_until)
+            return True
         if self._shared_place is not None:
             shared = self._parts.shared_answers.get(self._shared_place, self._parked[0])
             if shared is not None:
@@ -218,6 +239,28 @@ class _Fetch:
             response = error
         self._deferred.complete(response)
         return True
+
+    def _start_after_all(self, ends_at: float) -> None:
+        """Something has happened to a partition, which may be one of the session's."""
+        self._quiet_until = None
+        self._request.max_wait_ms = max(0, int((ends_at - self._parts.loop.time()) * 1000))
+        if len(self._session.targets) > MANY:
+            self._answering = self._parts.loop.create_task(self._start_after_all_in_slices())
+            return
+        try:
+            answer: _Answer | Exception = self.start(first=False)
+        except Exception as error:  # the caller that woke this fetch has others to wake
+            answer = error
+        if not isinstance(answer, Deferred):
+            self._deferred.complete(answer)
+
+    async def _start_after_all_in_slices(self) -> None:
+        try:
+            answer: _Answer | Exception = await self.start_in_slices(first=False)
+        except Exception as error:
+            answer = error
+        if not isinstance(answer, Deferred):
+            self._deferred.complete(answer)
 
     def _shared(self, attempt: FetchAttempt) -> FetchResponse:
         """The response, which those that wait at the same place get, too."""

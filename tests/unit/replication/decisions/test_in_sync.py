@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from ottla.errors import ErrorCode
 from ottla.ids import BrokerId, LeaderEpoch, Offset
-from ottla.replication.decisions.in_sync import InSyncReplicas, Proposal
+from ottla.replication.decisions.in_sync import InSyncReplicas, Proposal, QuietFetches
 
 ALIVE = (BrokerId(1), BrokerId(2), BrokerId(3))
 LAG_S = 10.0
@@ -61,7 +61,8 @@ def test_the_fast_path_is_for_followers_that_still_have_everything(
 
     def fast(replica: int, offset: int, start: int, end: int, epoch: int) -> bool:
         ends = {"log_start_offset": Offset(start), "end_offset": Offset(end), "broker_epoch": epoch}
-        return state.is_still_there(BrokerId(replica), Offset(offset), **ends, now=2.0)  # type: ignore[arg-type]
+        quiet = QuietFetches(2.0)
+        return state.is_still_there(BrokerId(replica), Offset(offset), **ends, quiet=quiet)  # type: ignore[arg-type]
 
     assert not fast(replica, offset, start, end, epoch)
     assert [state.followers[BrokerId(number)].last_fetch_at for number in (2, 3)] == [1.0, 1.0]
@@ -73,7 +74,8 @@ def test_the_fast_path_is_for_followers_that_still_have_everything(
 
 
 def vars_of(follower: Any) -> dict[str, Any]:
-    return {name: getattr(follower, name) for name in follower.__slots__}
+    names = ("broker_epoch", "caught_up_at", "end_offset", "last_end_seen", "last_fetch_at", "log_start_offset")
+    return {name: getattr(follower, name) for name in names}
 
 
 def test_who_is_out_of_sync_holds_nothing_back() -> None:
@@ -132,6 +134,20 @@ def test_only_who_lags_for_too_long_is_dropped() -> None:
     proposal = state.propose_shrink(Offset(6), 101.0 + LAG_S)
     assert proposal is not None
     assert proposal.isr == (1, 2)
+
+
+def test_the_quiet_fetches_of_a_follower_count_until_it_is_looked_at_again() -> None:
+    state, quiet = led(1, 2), QuietFetches(1.0)
+    follower = state.followers[BrokerId(2)]
+    fetch(state, 2, 5, 5, now=0.0)
+    ends = {"log_start_offset": Offset(0), "end_offset": Offset(5), "broker_epoch": 102}
+    assert state.is_still_there(BrokerId(2), Offset(5), **ends, quiet=quiet)  # type: ignore[arg-type]
+    quiet.at = 4.0
+    assert (follower.last_fetch_at, follower.caught_up_at) == (4.0, 4.0)
+    assert state.followed_since(4.0)
+    fetch(state, 2, 5, 9, now=6.0)  # the log has grown meanwhile: it had everything at the last quiet fetch
+    quiet.at = 8.0
+    assert (follower.last_fetch_at, follower.caught_up_at) == (6.0, 4.0)
 
 
 def test_a_follower_at_the_end_is_in_sync_however_long_ago_it_fetched() -> None:
