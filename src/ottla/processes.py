@@ -1,14 +1,18 @@
 """Child processes on this machine, which can be killed and started again, with their output kept."""
 
 import contextlib
+import math
 import os
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, BinaryIO, ClassVar, Final, NoReturn
+
+from ottla.waiting import tries
 
 _LAST_LINES: Final = 12
 
@@ -24,20 +28,23 @@ class ChildProcess:
     def __init__(self, name: str, command: Sequence[str], log: Path, *, user: str | None = None) -> None:
         self.name, self.log = name, log
         self._command, self._user = list(command), user
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | Fork | None = None
 
     def start(self) -> None:
         """Start it; it is not ready yet."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as output:
-            self._process = subprocess.Popen(
-                self._command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,  # Ctrl-C on the terminal is handled here
-                **owned_by(self._user),
-            )
+            self._process = self._spawn(output)
+
+    def _spawn(self, output: BinaryIO) -> "subprocess.Popen[bytes] | Fork":
+        return subprocess.Popen(
+            self._command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,  # Ctrl-C on the terminal is handled here
+            **owned_by(self._user),
+        )
 
     @property
     def pid(self) -> int:
@@ -91,6 +98,64 @@ class ChildProcess:
             return "\n".join(self.log.read_text(errors="replace").splitlines()[-_LAST_LINES:])
         except OSError:
             return ""
+
+
+class Fork:
+    """A function that runs in a copy of this process, which has imported everything by then: a new interpreter would
+    take ten times as long. Offers what `ChildProcess` uses of `Popen`. Only for a process with one thread.
+    """
+
+    def __init__(self, run: Callable[[], int], output: BinaryIO) -> None:
+        """`run` returns the exit code. The copy is a process group of its own, and writes to `output` only."""
+        self.returncode: int | None = None
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        self.pid = os.fork()
+        if not self.pid:
+            _run_as_child(run, output)
+        with contextlib.suppress(OSError):  # the copy may have done it, and may have ended
+            os.setpgid(self.pid, self.pid)
+
+    def poll(self) -> int | None:
+        """The exit code, minus the signal if one ended it; None while it runs."""
+        if self.returncode is None:
+            ended, status = os.waitpid(self.pid, os.WNOHANG)
+            if ended:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait until it has ended; its exit code. Raises `TimeoutExpired`."""
+        for _ in tries(math.inf if timeout is None else timeout, every_s=0.01):
+            code = self.poll()
+            if code is not None:
+                return code
+        raise subprocess.TimeoutExpired("a copy of this process", timeout or 0.0)
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal to it, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+
+def _run_as_child(run: Callable[[], int], output: BinaryIO) -> NoReturn:
+    """Runs as a new interpreter would run it, and ends without what its parent does at its end."""
+    code = 1
+    try:
+        os.setpgid(0, 0)
+        for number, handler in ((signal.SIGTERM, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
+            signal.signal(number, handler)
+        with open(os.devnull, "rb") as nothing:
+            os.dup2(nothing.fileno(), 0)
+        os.dup2(output.fileno(), 1)
+        os.dup2(output.fileno(), 2)
+        code = run()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(code)
 
 
 class Companion:

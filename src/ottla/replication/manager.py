@@ -207,6 +207,7 @@ class ReplicaManager:
         if old.brokers is not new.brokers:
             for partition in self.partitions():
                 partition.advance()  # a lost follower holds nothing back, if it was not in sync
+                partition.take_in_followers()  # one that has become alive has perhaps fetched before
 
     def _follow_configs(self, old: "MetadataImage", new: "MetadataImage") -> None:
         if old.configs is not new.configs:

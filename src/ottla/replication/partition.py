@@ -392,12 +392,23 @@ class Partition:
             now=now,
         )
         if replica not in in_sync.isr:
-            proposal = in_sync.propose_growth(replica, self.log.high_watermark, environment.alive(), now)
-            if proposal is not None:
-                self._propose(proposal)
+            self._take_in(replica, in_sync)
         if moved:
             self.advance()
         self._settle_deletions()
+
+    def take_in_followers(self) -> None:
+        """Propose to take in a follower that has come far enough, though it could not be taken in when it fetched."""
+        if self.in_sync is not None and len(self.in_sync.isr) < len(self.replicas):
+            for replica in self.in_sync.followers:
+                self._take_in(replica, self.in_sync)
+
+    def _take_in(self, replica: BrokerId, in_sync: InSyncReplicas) -> None:
+        environment = self._environment
+        high_watermark = self.log.high_watermark
+        proposal = in_sync.propose_growth(replica, high_watermark, environment.alive(), environment.now())
+        if proposal is not None:
+            self._propose(proposal)
 
     def is_still_followed_by(
         self, replica: BrokerId, offset: Offset, log_start_offset: Offset, broker_epoch: int, quiet: QuietFetches
@@ -459,6 +470,7 @@ class Partition:
             self._environment.led_changes.count += 1
             self.advance()
             self._settle_deletions()
+            self.take_in_followers()
 
     # -- the follower's side -----------------------------------------------------------------------------------------
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 
-import click
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -26,17 +25,6 @@ SOURCES = {
     ConfigSource.UNKNOWN_CONFIG: "unknown",
 }
 """Where a value comes from, in a word or two."""
-
-
-def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
-    """`KEY=VALUE` arguments as a mapping. Raises click.UsageError."""
-    parsed = {}
-    for assignment in assignments:
-        key, equals, value = assignment.partition("=")
-        if not equals or not key.strip():
-            raise click.UsageError(f"{assignment!r} is not KEY=VALUE")
-        parsed[key.strip()] = value.strip()
-    return parsed
 
 
 def source_of(entry: ConfigEntry) -> ConfigSource:

@@ -1,61 +1,25 @@
-"""`ottla cluster`: what the cluster is made of."""
+"""`ottla cluster`. Each command is imported alone: others would show in the time that it takes to start a cluster."""
 
-from itertools import islice
 from typing import Final
 
 import click
 
-from ottla.admin.operations.machines import is_shared, together
-from ottla.cli.app import Verbs
-from ottla.cli.brokers.client import Connection, connection_options
-from ottla.cli.cluster.demo import demo
-from ottla.cli.cluster.elect import elect
-from ottla.cli.cluster.features import features
-from ottla.cli.cluster.reassign import reassign
-from ottla.cli.cluster.start import start
-from ottla.cli.cluster.state import NAMED_AT_ONCE
-from ottla.cli.cluster.watch import ClusterLook, watch
-from ottla.cli.terminal.output import columns_of, json_option, note, on_terminal, print_facts, print_json, print_rows
+from ottla.cli.app import LazyVerbs, Place
 
-SHOWN: Final = ("partitions", "without_leader", "under_replicated", "machines", "on_one_machine")
-BROKER_COLUMNS: Final = columns_of("broker host port rack controller leads# replicas# state")
-MACHINE_COLUMNS: Final = columns_of("machine state rack brokers down controllers active_controller leads#")
+VERBS: Final = {
+    "demo": "Run four brokers on this machine, kill some of them under load, and count what was lost.",
+    "elect": "Elect the preferred leader (the first replica) of partitions, in all topics unless some are named.",
+    "features": "Show the feature levels of the cluster, or change some: all that are given, or none.",
+    "info": "Show the cluster's id, its machines and brokers, and the health of its partitions.",
+    "reassign": "Move partitions to other brokers while they are read and written.",
+    "start": "Run a cluster on this machine until Ctrl-C.",
+    "watch": "Watch the cluster until Ctrl-C: live brokers, leaders, in-sync replicas, and the lag of followers.",
+}
 
 
-@click.group(cls=Verbs)
+@click.group(
+    cls=LazyVerbs,
+    places={verb: Place(f"ottla.cli.cluster.{verb}", verb, text) for verb, text in VERBS.items()},
+)
 def command() -> None:
     """Look at the cluster and watch it, change features, elect leaders, move partitions, start one on this machine."""
-
-
-command.add_command(demo)
-command.add_command(elect)
-command.add_command(features)
-command.add_command(reassign)
-command.add_command(start)
-command.add_command(watch)
-
-
-@command.command()
-@json_option
-@connection_options
-def info(connection: Connection, as_json: bool) -> None:
-    """Show the cluster's id, its machines and brokers, and the health of its partitions."""
-    with ClusterLook(connection, with_lags=False) as look:
-        state = look.take()
-    known = state.facts()
-    facts: dict[str, object] = {
-        "cluster_id": state.cluster_id,
-        "controller": state.controller,
-        "topics": len({partition.topic for partition in state.partitions}),
-        **{name: known[name] for name in SHOWN},
-    }
-    if as_json:
-        print_json({**facts, "by_machine": state.machine_rows(), "brokers": state.broker_rows()})
-        return
-    if on_terminal():
-        print_facts(facts.items())
-        for partition, shared in islice(state.on_one_machine.items(), NAMED_AT_ONCE):
-            note(f"{partition} has several replicas on one machine: {together(shared)}")
-        if is_shared(state.machines):
-            print_rows(state.machine_rows(), MACHINE_COLUMNS)
-    print_rows(state.broker_rows(), BROKER_COLUMNS)

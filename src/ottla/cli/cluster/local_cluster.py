@@ -1,23 +1,45 @@
 """Several brokers on this machine, each a process of its own, with controllers among them or with ZooKeeper."""
 
-import contextlib
+import gc
+import importlib
 import socket
+import subprocess
+import sys
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, Self
+from typing import BinaryIO, Final, Self
 
 from ottla.cli.cluster.own_controllers import LISTENER, directory_of, format_new, quorum_settings
+from ottla.cli.serve import serve
 from ottla.cli.terminal.exits import CommandFailed
 from ottla.cli.terminal.output import note
 from ottla.cli.zookeeper.server import ZooKeeperProcess
-from ottla.processes import ChildProcess, ottla_command
+from ottla.client.addresses import Address
+from ottla.client.blocking import Connection
+from ottla.client.errors import ClientError
+from ottla.processes import ChildProcess, Fork, ottla_command
+from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.waiting import tries
 
 HOST: Final = "127.0.0.1"
 READY_S: Final = 60.0
 STOP_S: Final = 30.0
 POLL_INTERVAL_S: Final = 0.05
+IMPORTED_BY_BROKERS: Final = (
+    "ottla.broker",
+    "ottla.cli.terminal.log_lines",
+    "ottla.metadata.lone_broker",
+    "ottla.metadata.quorum_metadata",
+    "ottla.server.cluster_member",
+    "ottla.server.controller_process",
+    "ottla.server.controller_server",
+    "ottla.server.forwarding",
+    "ottla.server.quorum_membership",
+    "ottla.server.quorum_nodes",
+)
+"""Modules that brokers with controllers of their own import one after the other."""
 DEFAULTS: Final = {
     "zookeeper.session.timeout.ms": "6000",
     "broker.session.timeout.ms": "6000",
@@ -50,7 +72,17 @@ class BrokerProcess(ChildProcess):
             "log.dirs": str(directory / "data"),
         }
         command = ottla_command("serve", "--log-level", log_level, overrides=self.settings)
+        self._arguments = command[command.index("serve") + 1 :]
         super().__init__(f"broker {number}", command, directory / "broker.log")
+
+    def _spawn(self, output: BinaryIO) -> "subprocess.Popen[bytes] | Fork":
+        """Brokers that start together are copies of this process, which imports once what they all need."""
+        if sys.platform != "linux" or threading.active_count() > 1:
+            return super()._spawn(output)
+        for name in IMPORTED_BY_BROKERS:
+            importlib.import_module(name)
+        gc.freeze()  # a collection would copy pages that are shared
+        return Fork(lambda: serve(self._arguments), output)
 
     @property
     def address(self) -> str:
@@ -147,11 +179,7 @@ class LocalCluster:
 
     def _wait_until_ready(self) -> None:
         """Until every broker is named by the first one."""
-        from confluent_kafka import KafkaException
-        from confluent_kafka.admin import AdminClient
-
         first = self.brokers[1]
-        admin = AdminClient({"bootstrap.servers": first.address, "log_level": 0})
         for _ in tries(READY_S, every_s=POLL_INTERVAL_S):
             for broker in self.brokers.values():
                 if broker.ended:
@@ -159,10 +187,19 @@ class LocalCluster:
                         f"{broker.name} ended with exit code {broker.exit_code} at its start (log: {broker.log})\n"
                         f"{broker.last_words()}"
                     )
-            with contextlib.suppress(KafkaException):
-                if self.brokers.keys() <= admin.list_topics(timeout=1).brokers.keys():
-                    return
+            if self.brokers.keys() <= _brokers_known_at(first.ports[0]):
+                return
         raise CommandFailed(f"the brokers have not found each other within {READY_S:.0f} s; see {first.log}")
+
+
+def _brokers_known_at(port: int) -> set[int]:
+    """The ids of the brokers that are known there; none if that broker does not answer yet."""
+    try:
+        with Connection(Address(HOST, port), client_id="ottla-cluster", timeout_s=1.0) as connection:
+            answer = connection.ask(MetadataRequest(topics=[]))
+    except ClientError:
+        return set()
+    return {broker.node_id for broker in answer.brokers}
 
 
 def _check_free(port: int) -> None:

@@ -3,18 +3,19 @@
 import time
 from itertools import count
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from ottla.cli.brokers.settings import parse_assignments
 from ottla.cli.cluster.local_cluster import HOST, LocalCluster
 from ottla.cli.cluster.own_controllers import voters_of
 from ottla.cli.serve import LOG_LEVELS
+from ottla.cli.terminal.assignments import parse_assignments
 from ottla.cli.terminal.exits import CommandFailed
 from ottla.cli.terminal.output import note, plural
-from ottla.cli.zookeeper.jars import class_path
-from ottla.cli.zookeeper.server import ZooKeeperProcess, java_program
+
+if TYPE_CHECKING:
+    from ottla.cli.zookeeper.server import ZooKeeperProcess
 
 POLL_INTERVAL_S: Final = 0.2
 ZOOKEEPER: Final = "zookeeper"
@@ -97,8 +98,7 @@ def start(
     controllers: dict[int, int] = {}
     connect = zookeeper
     if zookeeper is None and (with_zookeeper or (directory / ZOOKEEPER).exists()):
-        java_program()  # checked first: the error comes before any download
-        server = ZooKeeperProcess(class_path(home, note), directory / ZOOKEEPER, HOST, zookeeper_port)
+        server = _own_zookeeper(home, directory / ZOOKEEPER, zookeeper_port)
         connect = server.address
     elif zookeeper is None:
         controllers = dict(zip(voters_of(directory, brokers), count(controller_port), strict=False))
@@ -117,6 +117,14 @@ def start(
         at = f"ZooKeeper at {connect}" if connect else f"controllers {', '.join(map(str, controllers))}"
         note(f"ready: {plural(brokers, 'broker')} at {cluster.bootstrap}, {at}")
         _watch(cluster)
+
+
+def _own_zookeeper(home: Path | None, directory: Path, port: int) -> "ZooKeeperProcess":
+    from ottla.cli.zookeeper.jars import class_path  # seldom needed, and slow to load
+    from ottla.cli.zookeeper.server import ZooKeeperProcess, java_program
+
+    java_program()  # checked first: the error comes before any download
+    return ZooKeeperProcess(class_path(home, note), directory, HOST, port)
 
 
 def _watch(cluster: LocalCluster) -> None:

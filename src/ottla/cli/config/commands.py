@@ -7,8 +7,9 @@ from confluent_kafka.admin import ConfigResource, ConfigSource, ResourceType
 
 from ottla.cli.app import Verbs
 from ottla.cli.brokers.client import Connection, connection_options, known_topics
-from ottla.cli.brokers.settings import SOURCES, alter_settings, describe_settings, parse_assignments, source_of
+from ottla.cli.brokers.settings import SOURCES, alter_settings, describe_settings, source_of
 from ottla.cli.terminal import exits, suggest
+from ottla.cli.terminal.assignments import parse_assignments
 from ottla.cli.terminal.exits import CommandFailed
 from ottla.cli.terminal.output import Row, columns_of, json_option, note, on_terminal, plural, print_json, print_rows
 

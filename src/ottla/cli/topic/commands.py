@@ -20,8 +20,9 @@ from ottla.cli.brokers.client import (
     unknown_topic,
 )
 from ottla.cli.brokers.failures import error_name, explain
-from ottla.cli.brokers.settings import alter_settings, changed_settings, describe_settings, parse_assignments
+from ottla.cli.brokers.settings import alter_settings, changed_settings, describe_settings
 from ottla.cli.terminal import exits
+from ottla.cli.terminal.assignments import parse_assignments
 from ottla.cli.terminal.choices import INSTANT
 from ottla.cli.terminal.exits import CommandFailed
 from ottla.cli.terminal.output import (

@@ -5,9 +5,9 @@ SaslHandshake 1 (mechanism) --> SaslAuthenticate (token) --> ... until the mecha
 """
 
 from collections.abc import Callable, Generator
-from functools import cache
 from typing import Any, Final
 
+from ottla import __version__
 from ottla.client.errors import AuthenticationFailed, NotABroker
 from ottla.client.sansio.sasl import Mechanism
 from ottla.client.sansio.session import API_VERSIONS_FALLBACK, Handshake, Served
@@ -64,14 +64,7 @@ def _versions() -> Step:
 
 def api_versions_request() -> ApiVersionsRequest:
     """The request, with the name and version of this software (KIP-511)."""
-    return ApiVersionsRequest(client_software_name=SOFTWARE, client_software_version=_software_version())
-
-
-@cache
-def _software_version() -> str:
-    from importlib.metadata import version  # slow to load
-
-    return version("ottla")
+    return ApiVersionsRequest(client_software_name=SOFTWARE, client_software_version=__version__)
 
 
 def _authenticate(
