@@ -1,20 +1,23 @@
 """Clusters to measure: several brokers of one kind, with controllers among them."""
 
 import shutil
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Final
 
 from confluent_kafka.admin import AdminClient
-from tests.support.broker_process import BrokerProcess
+from tests.support.broker_process import BrokerProcess, pinned
 from tests.support.eventually import eventually
 from tests.support.genuine import GenuineKafka
 from tests.support.ottla_process import OttlaProcess
-from tests.support.probe import free_port
+from tests.support.probe import free_port, free_ports_in_a_row
 from tests.support.raw_client import ask
 
+from benches.generators import first_ack
 from ottla.cli.cluster.own_controllers import format_new
+from ottla.processes import ChildProcess, ottla_command
 from ottla.protocol.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
 
 VOTERS: Final = 3
@@ -43,6 +46,7 @@ class Cluster(ABC):
             **{name.replace("_", "."): value for name, value in properties.items()},
         }
         self.directory = directory
+        self._cpus = cpus
         self.brokers = self.made(brokers, shared, cpus, session_ms)
 
     @abstractmethod
@@ -73,6 +77,23 @@ class Cluster(ABC):
             broker.wait_until_ready()
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         eventually(lambda: len(admin.list_topics(timeout=10).brokers) == len(self.brokers), timeout_s=120)
+
+    def seconds_to_first_ack(self, topic: str) -> float:
+        """Start everything on empty directories; seconds until a client that tries already has a record acknowledged.
+
+        Formatting is not counted. Raises LoadFailedError.
+        """
+        self.prepare()
+        began: list[float] = []
+
+        def spawn() -> None:
+            began.append(time.perf_counter())
+            self.spawn()
+
+        def all_run() -> bool:
+            return all(broker.is_alive() for broker in self.brokers.values())
+
+        return first_ack(self.bootstrap, topic, spawn, all_run) - began[0]
 
     def remove(self) -> None:
         """Kill everything and delete what it has written."""
@@ -135,6 +156,25 @@ class OttlaCluster(QuorumCluster):
     def prepare(self) -> None:
         format_new({**broker.properties, "log.dirs": str(broker.log_dir)} for broker in self.brokers.values())
         super().prepare()
+
+    def seconds_to_first_ack(self, topic: str) -> float:
+        """As for others, by `ottla cluster start`, which formats the directories as well."""
+        count = len(self.brokers)
+        port = free_ports_in_a_row(2 * count)
+        options = {"--brokers": count, "--port": port, "--controller-port": port + count, "--dir": self.directory}
+        command = ottla_command("cluster", "start", *(str(part) for option in options.items() for part in option))
+        started = ChildProcess("the cluster", pinned(command, self._cpus), self.directory / "start.log")
+        began: list[float] = []
+
+        def spawn() -> None:
+            began.append(time.perf_counter())
+            started.start()
+
+        bootstrap = ",".join(f"127.0.0.1:{port + number}" for number in range(count))
+        try:
+            return first_ack(bootstrap, topic, spawn, lambda: not started.ended) - began[0]
+        finally:
+            started.stop(within_s=60)
 
     def node(self, directory: Path, properties: Mapping[str, str], port: int, cpus: Sequence[int]) -> BrokerProcess:
         return OttlaProcess(directory, properties=properties, port=port, cpus=cpus)

@@ -11,6 +11,7 @@ from benches.benchmarks.groups import GROUP_MEMORY, GROUP_SETTLING, HEARTBEATS
 from benches.benchmarks.growth import GROWTH
 from benches.benchmarks.latency import LATENCY
 from benches.benchmarks.load import LOAD_1K, LOAD_100B
+from benches.benchmarks.quorum import CLUSTER_IDLE, CLUSTER_LEADER, CLUSTER_MANY
 from benches.benchmarks.records import DEAR_REQUESTS, RECORD_CHECKS
 from benches.benchmarks.requests import CLASSIC_CROWD, METADATA, REQUESTS
 from benches.benchmarks.restart import RESTART_CRASH, RESTART_PARTITIONS
@@ -50,9 +51,12 @@ BENCHMARKS: Final[tuple[Benchmark, ...]] = (
     CONNECT_SINK_WORKERS,
     CONNECT_SINK_CHANGES,
     CLUSTER_START,
+    CLUSTER_IDLE,
     CLUSTER_LOAD,
     CLUSTER_FAILOVER,
+    CLUSTER_LEADER,
     CLUSTER_CONTROLLER,
+    CLUSTER_MANY,
     *GROWTH,
     BIG_LOG,
 )

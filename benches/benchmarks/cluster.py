@@ -1,4 +1,4 @@
-"""Three brokers, replication 3: start and idling, throughput and latency, failover of leaders and of the controller.
+"""Three brokers, replication 3: start, throughput and latency, failover of leaders and of the controller.
 
 All brokers are controllers as well, and share one core, so that both kinds have the same. Sessions are of the same
 length.
@@ -17,7 +17,7 @@ from tests.support.eventually import eventually
 from benches.benchmarks.latency import RATE
 from benches.clusters import Cluster
 from benches.contestants import Contestant
-from benches.generators import LoadFailedError, create_topic, first_ack, java_produce, librdkafka
+from benches.generators import LoadFailedError, create_topic, java_produce, librdkafka
 from benches.model import Bench, Benchmark, Figure, Goal
 
 REPLICAS: Final = 3
@@ -33,27 +33,7 @@ CONTESTANTS: Final = frozenset(("ottla", "kafka"))
 def _start(contestant: Contestant, bench: Bench) -> dict[str, float]:
     with bench.cluster(contestant, started=False) as cluster:
         bench.say(f"{contestant.title}: three brokers start")
-        cluster.prepare()
-        brokers = cluster.brokers.values()
-        began: list[float] = []
-
-        def spawn() -> None:
-            began.append(time.perf_counter())
-            cluster.spawn()
-
-        def all_run() -> bool:
-            return all(broker.is_alive() for broker in brokers)
-
-        seconds = first_ack(cluster.bootstrap, "first", spawn, all_run) - began[0]
-        bench.say(f"{contestant.title}: three brokers idle")
-        time.sleep(bench.scaled(10, 3))
-        before, pause_s = cluster.cpu_seconds(), bench.scaled(10, 3)
-        time.sleep(pause_s)
-        return {
-            "first_ack_s": seconds,
-            "idle_rss_mb": cluster.rss_bytes() / 1e6,
-            "idle_cpu_share": 100 * (cluster.cpu_seconds() - before) / pause_s,
-        }
+        return {"first_ack_s": cluster.seconds_to_first_ack("first")}
 
 
 def _load(contestant: Contestant, bench: Bench) -> dict[str, float]:
@@ -227,17 +207,15 @@ def _metadata(admin: AdminClient) -> ClusterMetadata | None:
 
 CLUSTER_START: Final = Benchmark(
     "cluster-start",
-    "Three brokers start on empty directories, and idle",
+    "Three brokers start on empty directories",
     (
         Figure(
             "first_ack_s",
-            "spawn to first record on three replicas",
+            "start to first record on three replicas",
             "s",
             "lower",
             {"ottla": Goal("value", 1)},
         ),
-        Figure("idle_rss_mb", "memory of three brokers at idle", "MB", "lower", {"ottla": Goal("value", 130)}),
-        Figure("idle_cpu_share", "CPU at idle", "% of a core", "lower"),
     ),
     _start,
     disk_gb=0.5,

@@ -150,12 +150,20 @@ def _run_as_child(run: Callable[[], int], output: BinaryIO) -> NoReturn:
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
         code = run()
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
     except BaseException:
         traceback.print_exc()
     finally:
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
         os._exit(code)
+
+
+def has_one_thread() -> bool:
+    """Whether this process has one thread, those of C libraries included; False where that cannot be found out."""
+    try:
+        return len(os.listdir("/proc/self/task")) == 1
+    except OSError:
+        return False
 
 
 class Companion:

@@ -25,6 +25,12 @@ class BrokerFailedError(RuntimeError):
     """The broker ended, or did not become ready or stop in time; the message ends with its last log lines."""
 
 
+def pinned(command: Sequence[str], cpus: Sequence[int]) -> list[str]:
+    """The command, to run on these cores if there are any (Linux only)."""
+    can = cpus and shutil.which("taskset")
+    return ["taskset", "-c", ",".join(map(str, cpus)), *command] if can else [*command]
+
+
 class BrokerProcess(ABC):
     """One broker, on 127.0.0.1 unless told otherwise, with its data under `directory`.
 
@@ -113,9 +119,7 @@ class BrokerProcess(ABC):
             raise BrokerFailedError(f"{self.name} is already running as {self._process.pid}")
         self.prepare()
         command = self.command()
-        if self._cpus and shutil.which("taskset"):
-            command = ["taskset", "-c", ",".join(map(str, self._cpus)), *command]
-        command = [*self._prefix, *command]
+        command = [*self._prefix, *pinned(command, self._cpus)]
         with self.log_file.open("ab") as output:
             self.spawned_at = time.perf_counter()
             self._process = subprocess.Popen(

@@ -5,6 +5,7 @@ import random
 import re
 import socket
 import struct
+from contextlib import ExitStack
 
 _METADATA_KEY = 3
 _METADATA_VERSION = 4
@@ -41,6 +42,19 @@ def free_port() -> int:
         _given.add(port)
         return port
     raise OSError(f"no free TCP port between {ports.start} and {ports.stop}")
+
+
+def free_ports_in_a_row(count: int) -> int:
+    """The first of so many."""
+    while True:
+        port = free_port()
+        with ExitStack() as stack:
+            try:
+                for after in range(1, count):
+                    stack.enter_context(socket.socket()).bind(("127.0.0.1", port + after))
+            except OSError:
+                continue
+            return port
 
 
 def listens(port: int, *, host: str = "127.0.0.1") -> bool:

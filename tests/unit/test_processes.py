@@ -1,6 +1,8 @@
 """Programs beside this one: killed with all of their group, and what they said kept."""
 
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -50,6 +52,48 @@ def test_nothing_happens_to_one_that_was_never_started(tmp_path: Path) -> None:
     assert tested.stop()
     assert tested.ended
     assert tested.last_words() == ""
+
+
+COPIES = """
+import os, signal, subprocess, sys, time
+from ottla.processes import Fork, has_one_thread
+
+assert has_one_thread()
+print("of the parent, not written out yet")
+
+def copy(run):
+    with open(sys.argv[1], "ab") as output:
+        return Fork(run, output)
+
+def talk():
+    print("of the copy", os.getpgid(0) == os.getpid(), os.read(0, 1))
+    return 3
+
+def fail():
+    raise ValueError("a defect")
+
+for run, code in ((talk, 3), (fail, 1), (lambda: os.kill(os.getpid(), signal.SIGKILL), -9)):
+    assert copy(run).wait(30) == code
+stopped = copy(lambda: time.sleep(1000))
+assert stopped.poll() is None
+try:
+    stopped.wait(0.05)
+except subprocess.TimeoutExpired:
+    stopped.send_signal(signal.SIGTERM)
+assert stopped.wait(30) == -signal.SIGTERM
+stopped.send_signal(signal.SIGTERM)
+"""
+
+
+def test_a_copy_of_a_process_runs_a_function_in_a_group_of_its_own(tmp_path: Path) -> None:
+    """In another process: this one has threads."""
+    output = tmp_path / "output"
+    done = subprocess.run([sys.executable, "-c", COPIES, output], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "of the parent, not written out yet\n"
+    written = output.read_text()
+    assert written.startswith("of the copy True b''\nTraceback")
+    assert written.count("ValueError: a defect") == 1
 
 
 def runs(process: int) -> bool:

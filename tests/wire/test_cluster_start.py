@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,25 +15,12 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.eventually import eventually
 from tests.support.genuine39 import kafka39_libs
-from tests.support.probe import free_port
+from tests.support.probe import free_port, free_ports_in_a_row
 
 from ottla.admin import Admin, RequestRefused
 from ottla.errors import ErrorCode
 
 OTTLA = Path(sys.executable).with_name("ottla")
-
-
-def free_ports_in_a_row(count: int) -> int:
-    """The first of so many."""
-    while True:
-        port = free_port()
-        with ExitStack() as stack:
-            try:
-                for after in range(1, count):
-                    stack.enter_context(socket.socket()).bind(("127.0.0.1", port + after))
-            except OSError:
-                continue
-            return port
 
 
 class Started:

@@ -40,9 +40,11 @@ class AuthorizerSettings(NamedTuple):
 
 def is_installed(name: str) -> bool:
     """Whether there is an authorizer of this name among the entry points."""
+    if not name:
+        return False
     from importlib.metadata import entry_points  # slow to import, and seldom needed
 
-    return bool(name) and any(point.name == name for point in entry_points(group=AUTHORIZER_GROUP))
+    return any(point.name == name for point in entry_points(group=AUTHORIZER_GROUP))
 
 
 def authorizer_settings(config: "BrokerConfig") -> AuthorizerSettings | None:

@@ -44,7 +44,8 @@ def open_sockets(host: str, port: int) -> list[socket.socket]:
     All have one port, chosen by the system for 0. OSError names the address, the reason, and the remedy.
     """
     try:
-        addresses = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        name = host.encode() if host.isascii() else host  # what is ASCII needs no module for other alphabets
+        addresses = socket.getaddrinfo(name or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except socket.gaierror as error:
         raise OSError(error.errno, f"finds no address of {host!r}: {error.strerror}") from error
     opened: list[socket.socket] = []

@@ -154,9 +154,12 @@ def test_a_wrong_command_line_ends_with_a_sentence(wrong: list[str], capsys: pyt
 def test_benchmarks_are_chosen_by_name_or_family() -> None:
     assert [one.name for one in choose(["cluster"])] == [
         "cluster-start",
+        "cluster-idle",
         "cluster-load",
         "cluster-failover",
+        "cluster-leader",
         "cluster-controller",
+        "cluster-many",
     ]
     assert [one.name for one in choose(["start"])] == ["start"]
     assert choose(None) == list(BENCHMARKS)

@@ -58,6 +58,7 @@ class World:
 
     def __init__(self, directory: Path, **config: Any) -> None:
         self.now = 0.0
+        self.alive: tuple[BrokerId, ...] = THREE
         self.proposals: list[Proposal] = []
         self.log = PartitionLog.open(
             directory / "t-0", TP, LogConfig(min_insync_replicas=2, **config), fs=RealFileSystem(), clock=ManualClock()
@@ -66,7 +67,7 @@ class World:
             BrokerId(1),
             lambda: self.now,
             10.0,
-            lambda: THREE,
+            lambda: self.alive,
             lambda _, proposal: self.proposals.append(proposal),
             LedChanges(),
         )
@@ -363,3 +364,16 @@ def test_what_was_synced_is_not_dropped_for_its_epoch(world: World) -> None:
     world.sync()
     world.partition.follow(world.state(2, 4))
     assert world.log.log_end_offset == 1
+
+
+def test_a_replica_that_fetched_before_its_broker_was_alive_is_taken_in_without_another_fetch(world: World) -> None:
+    world.partition.lead(world.state(1, 0, isr=(1,)))
+    world.alive = (BrokerId(1),)
+    for replica in (2, 3):
+        world.fetch(replica, 0)
+    assert world.proposals == []
+    world.alive = THREE
+    world.partition.take_in_followers()
+    assert [proposal.isr for proposal in world.proposals] == [(1, 2)]
+    world.partition.apply_isr((BrokerId(1), BrokerId(2)), 1)
+    assert [proposal.isr for proposal in world.proposals] == [(1, 2), (1, 2, 3)]

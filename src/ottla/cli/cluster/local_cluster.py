@@ -4,8 +4,6 @@ import gc
 import importlib
 import socket
 import subprocess
-import sys
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -19,7 +17,7 @@ from ottla.cli.zookeeper.server import ZooKeeperProcess
 from ottla.client.addresses import Address
 from ottla.client.blocking import Connection
 from ottla.client.errors import ClientError
-from ottla.processes import ChildProcess, Fork, ottla_command
+from ottla.processes import ChildProcess, Fork, has_one_thread, ottla_command
 from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.waiting import tries
 
@@ -77,7 +75,7 @@ class BrokerProcess(ChildProcess):
 
     def _spawn(self, output: BinaryIO) -> "subprocess.Popen[bytes] | Fork":
         """Brokers that start together are copies of this process, which imports once what they all need."""
-        if sys.platform != "linux" or threading.active_count() > 1:
+        if not has_one_thread():
             return super()._spawn(output)
         for name in IMPORTED_BY_BROKERS:
             importlib.import_module(name)
