@@ -185,7 +185,7 @@ def test_the_documented_commands_exist(tmp_path: Path, monkeypatch: pytest.Monke
             continue
         command = application.get_command(click.Context(application), noun)
         if isinstance(command, click.Group):
-            command = command.commands[arguments.pop(0)]
+            command = command.get_command(click.Context(command), arguments.pop(0))
         assert command is not None
         if noun == "log" and "000.log" not in arguments:
             arguments.append("." if command.name == "strays" else "000.log")
