@@ -60,7 +60,6 @@ from ottla.server.shared_answers import SharedAnswers
 from ottla.server.telemetry import Telemetry
 from ottla.share_partitions.led_partitions import SharePartitions
 from ottla.slices import Slices
-from ottla.tasks import Tasks
 
 if TYPE_CHECKING:
     from ottla.client.sockets import Connect
@@ -77,6 +76,7 @@ if TYPE_CHECKING:
     from ottla.server.controller_server import ControllerServer
     from ottla.server.metrics.broker_metrics import BrokerMetrics
     from ottla.server.migration import Migration
+    from ottla.server.migration_switch import MigrationSwitch
     from ottla.server.quorum_membership import OpenNode
 
 log = logging.getLogger("ottla")
@@ -111,8 +111,8 @@ class Broker:
         self._audit: AuditLog | None = None
         self._node: QuorumNode | None = None
         """The node of the quorum that the process has, if it is more than the broker's own."""
-        self._moves = False
-        """Whether it stops only to go on in a moment."""
+        self._switch: MigrationSwitch | None = None
+        """The move from ZooKeeper, of a broker that has not moved yet."""
         self._authorizer_thread: AuthorizerThread | None = None
         self.controller: ControllerServer | None = None
         """The controller of this process, if it has that role in a quorum."""
@@ -371,7 +371,7 @@ class Broker:
 
     async def _hand_over(self, membership: "ClusterMember") -> None:
         """Have others lead before this broker stops; one that moves goes on to lead in a moment."""
-        if not self._moves:
+        if self._switch is None or not self._switch.is_under_way:
             await membership.hand_over()
 
     async def _open_migration(self, stack: AsyncExitStack) -> "Migration | None":
@@ -387,53 +387,28 @@ class Broker:
 
     async def _start_to_move(self, process: "_Process", migration: "Migration", stack: AsyncExitStack) -> None:
         """Start the broker with ZooKeeper, unless the move has begun, and have it go on under the quorum later."""
+        from ottla.server.migration import open_observer
+        from ottla.server.migration_switch import MigrationSwitch
+
         await self._open_audit(stack)
-        given = self.config
+        given, directories = self.config, process.directories
+        listeners = Listeners(self._platform.open_sockets, process.limits, process.memory, process.loop)
+        stack.push_async_callback(listeners.close_certificates)
+        connect = self._connect_to_controllers(listeners, stack)
         if self._node is None:
-            from ottla.server.migration import open_observer
+            cluster_id, config = migration.cluster_id, given.under_quorum()
+            self._node = await open_observer(config, cluster_id, directories, connect, stack, self._give_up)
 
-            listeners = Listeners(self._platform.open_sockets, process.limits, process.memory, process.loop)
-            stack.push_async_callback(listeners.close_certificates)
-            connect = self._connect_to_controllers(listeners, stack)
-            self._node = await open_observer(
-                given.under_quorum(), migration.cluster_id, process.directories, connect, stack, self._give_up
-            )
-        migration.follow(self._node)
-        part = AsyncExitStack()
-
-        async def close() -> None:
-            await part.aclose()
-
-        async def begin(config: BrokerConfig, moved_as: UUID | None = None) -> None:
-            nonlocal part
+        async def begin(config: BrokerConfig, moved_as: UUID | None) -> AsyncExitStack:
             self.config = config
-            async with AsyncExitStack() as begun:
-                begun.callback(process.directories.unload)
-                await self._start_broker(process, begun, moved_as)
-                part = begun.pop_all()
+            async with AsyncExitStack() as part:
+                part.callback(directories.unload)
+                await self._start_broker(process, part, moved_as)
+                return part.pop_all()
 
-        async def move() -> None:
-            try:
-                await migration.until_moved()
-                if not migration.has_begun:
-                    log.info("the metadata of this cluster is in the log of its quorum: this broker leaves ZooKeeper")
-                    self._moves = True
-                    await part.aclose()
-                    self._moves = False
-                    await begin(given.under_quorum(), migration.incarnation_id)
-                await migration.leave()
-            except (OttlaError, OSError) as problem:
-                self._give_up(f"the broker cannot go on under the quorum: {sentence(problem)}")
-
-        stack.push_async_callback(close)
-        if migration.has_begun:
-            await begin(given.under_quorum())
-        else:
-            await begin(given.on_zookeeper())
-            migration.announce(self._node, self.metadata, process.directories)
-        moving = Tasks()
-        stack.push_async_callback(moving.close)
-        moving.spawn(move(), "move from ZooKeeper")
+        self._switch = MigrationSwitch(migration, self._node, connect, given, begin, self._give_up)
+        stack.push_async_callback(self._switch.close)
+        await self._switch.start(lambda: self.metadata, directories)
 
     async def _start_controller(
         self, process: "_Process", migration: "Migration | None", stack: AsyncExitStack

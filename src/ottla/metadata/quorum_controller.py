@@ -14,6 +14,7 @@ that the one before left. Heartbeats that change nothing wait for none of them. 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, Final
 
 from ottla.clock import Clock
@@ -163,17 +164,14 @@ class QuorumController:
             self._node.resign(epoch)
 
     async def _begin(self, term: Tasks, epoch: int) -> None:
-        bootstrap: Sequence[bytes] = self._bootstrap
-        is_elsewhere = self._take_over is not None and not self._replay.state.metadata_version
-        if self._take_over is not None and is_elsewhere:
-            bootstrap = await self._take_over(epoch)
+        taken_over = await self._taken_over(epoch)
         async with self.decisions.changing:
             if self._term is not term:
                 return  # another leader has been elected meanwhile
-            first, level = records_of_new_term(
+            first, level = taken_over or records_of_new_term(
                 self._replay.state,
-                bootstrap,
-                is_new=is_elsewhere or self._replay.offset < 0,
+                self._bootstrap,
+                is_new=self._replay.offset < 0,
                 min_insync=self._config.min_insync_replicas,
             )
             self._keeper.epoch = epoch
@@ -193,6 +191,17 @@ class QuorumController:
             (self._return_leadership, "leadership of preferred replicas"),
         ):
             term.spawn(self._guarded(work, epoch), name)
+
+    async def _taken_over(self, epoch: int) -> tuple[list[Message], int | None] | None:
+        """The first records of the log, if they are elsewhere still. No other node appends meanwhile.
+
+        They are made in a thread: with many partitions that takes longer than voters wait for their leader.
+        """
+        if self._take_over is None or self._replay.state.metadata_version:
+            return None
+        records = await self._take_over(epoch)
+        make = partial(records_of_new_term, is_new=True, min_insync=self._config.min_insync_replicas)
+        return await asyncio.get_running_loop().run_in_executor(None, make, self._replay.state, records)
 
     # -- what follows ------------------------------------------------------------------------------------------------
 

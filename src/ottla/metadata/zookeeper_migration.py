@@ -108,7 +108,9 @@ class ZooKeeperMigration:
         await self._close_seat()
         nodes = await self._store.read("/")
         log.info("the frozen metadata is read from ZooKeeper: %d nodes", len(nodes))
-        return records_of(nodes, map(_registration, freeze.brokers, range(FIRST_EPOCH, 1 << 31)))
+        brokers = list(map(_registration, freeze.brokers, range(FIRST_EPOCH, 1 << 31)))
+        # In a thread: with many partitions it takes longer than the other controllers wait for this one.
+        return await asyncio.get_running_loop().run_in_executor(None, records_of, nodes, brokers)
 
     async def _close_seat(self) -> None:
         """See that no broker is or becomes the controller. Raises `StoreConflict` if some broker is always quicker."""

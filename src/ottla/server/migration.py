@@ -1,7 +1,7 @@
 """A node's part in the move of its cluster from ZooKeeper to a quorum of controllers, from its start to the switch.
 
     on ZooKeeper   it serves as any broker, runs or follows a node of the quorum beside, and announces that it is ready
-    moved          the log has the metadata: the broker leaves ZooKeeper, and goes on under the quorum (`broker`)
+    moved          the log has the metadata: the broker goes on under the quorum (`migration_switch`)
     later starts   `zookeeper.left` in the metadata directory: ZooKeeper is no longer needed
 
 A start between the freeze and the move goes under the quorum, too, and waits there for the metadata.
@@ -22,6 +22,7 @@ from ottla.errors import InvalidConfig, OttlaError, sentence
 from ottla.ids import BrokerId
 from ottla.log.fs import FileSystem, replace_atomically
 from ottla.log.meta_properties import directory_uuid, leave_zookeeper
+from ottla.metadata.broker_lifecycle import UNKNOWN_EPOCH
 from ottla.metadata.cluster_metadata import ClusterMetadata
 from ottla.metadata.quorum.node import CommittedBatch, LeaderAndEpoch, OffsetAndEpoch, QuorumNode
 from ottla.metadata.service import WrongCluster
@@ -56,8 +57,8 @@ REMOVE: Final = f"remove zookeeper.connect and {SWITCH} from this node's setting
 class _Arrival:
     """A `Listener` that waits for the first metadata in the log of the quorum."""
 
-    def __init__(self, arrived: Callable[[], None]) -> None:
-        self._arrived: Callable[[], None] | None = arrived
+    def __init__(self, arrived: Callable[[ClusterState], None]) -> None:
+        self._arrived: Callable[[ClusterState], None] | None = arrived
         self._state = ClusterState()
 
     def handle_snapshot(self, snapshot: OffsetAndEpoch, records: Iterable[bytes]) -> None:
@@ -81,7 +82,7 @@ class _Arrival:
             log.error("the log of the quorum cannot be followed, and this node does not move: %s", sentence(problem))
             self._arrived = None
         if self._state.metadata_version and self._arrived is not None:
-            self._arrived()
+            self._arrived(self._state)
             self._arrived = None
             self._state = ClusterState()  # nothing is kept twice
 
@@ -99,6 +100,8 @@ class Migration:
         """Whether the metadata has been frozen before this start: this node begins under the quorum."""
         self.incarnation_id = uuid4()
         """With which the broker registers after the switch."""
+        self.broker_epoch = UNKNOWN_EPOCH
+        """In which it is registered until then, once the log has the metadata."""
         self._config = config
         self._store = store
         self._fs = fs
@@ -118,7 +121,12 @@ class Migration:
 
     def follow(self, node: QuorumNode) -> None:
         """Look for the metadata in the log."""
-        node.register(_Arrival(self._arrived.set))
+        node.register(_Arrival(self._take_first))
+
+    def _take_first(self, state: ClusterState) -> None:
+        own = state.brokers.get(BrokerId(self._config.node_id))
+        self.broker_epoch = UNKNOWN_EPOCH if own is None else own.epoch
+        self._arrived.set()
 
     def announce(self, node: QuorumNode, metadata: "MetadataView", directories: "LogDirectories") -> None:
         """Announce from now on whether this broker is ready, whenever it is registered."""

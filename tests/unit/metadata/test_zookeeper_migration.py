@@ -209,6 +209,18 @@ def test_brokers_go_on_to_lead_if_they_come_within_their_session() -> None:
     run(scenario, take_over=take_over)
 
 
+def test_heartbeats_count_before_the_registration() -> None:
+    async def scenario(alone: ControllerAlone) -> None:
+        opening = FakeBroker(alone, ONE)
+        opening.epoch = 1
+        for _ in range(20):
+            assert not (await opening.beat()).is_fenced
+            await asyncio.sleep(1)
+        assert set(alone.controller.image.brokers) == {ONE}
+
+    run(scenario, take_over=take_over)
+
+
 def test_what_has_been_taken_over_is_not_taken_over_again() -> None:
     async def scenario(alone: ControllerAlone) -> None:
         alone.node.resign(alone.node.leader.epoch)

@@ -1,0 +1,137 @@
+"""With which settings the broker of a node that moves is started, and when."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from types import SimpleNamespace
+from typing import Any, cast
+from uuid import UUID
+
+import pytest
+
+from ottla.config.broker import BrokerConfig
+from ottla.errors import InvalidConfig, OttlaError
+from ottla.metadata.cluster_metadata import MovedAway
+from ottla.metadata.freezable_store import MetadataFrozen
+from ottla.server.migration_switch import MigrationSwitch
+
+INCARNATION = UUID(int=500)
+CONFIG = BrokerConfig(
+    {
+        "node.id": "1",
+        "listeners": "PLAINTEXT://127.0.0.1:9092",
+        "zookeeper.connect": "zk:2181",
+        "zookeeper.metadata.migration.enable": "true",
+        "controller.quorum.voters": "11@a:1,12@b:1",
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    }
+)
+ON_ZOOKEEPER, UNDER_QUORUM = "ZooKeeper", "quorum"
+
+
+class FakeMigration:
+    """Moves when `moved` is set."""
+
+    incarnation_id = INCARNATION
+    broker_epoch = 1
+
+    def __init__(self, *, has_begun: bool = False, problem: OttlaError | None = None) -> None:
+        self.has_begun = has_begun
+        self.moved = asyncio.Event()
+        self.left = asyncio.Event()
+        self.announced = False
+        self._problem = problem
+
+    def follow(self, node: object) -> None:
+        pass
+
+    def announce(self, *_: object) -> None:
+        self.announced = True
+
+    async def until_moved(self) -> None:
+        await self.moved.wait()
+        if self._problem is not None:
+            raise self._problem
+
+    async def leave(self) -> None:
+        self.left.set()
+
+
+class Parts:
+    """The parts that are started and stopped, in order."""
+
+    def __init__(self, *refusals: OttlaError) -> None:
+        self.events: list[tuple[str, str, UUID | None]] = []
+        self._refusals = list(refusals)
+
+    async def begin(self, config: BrokerConfig, moved_as: UUID | None) -> AsyncExitStack:
+        kind = UNDER_QUORUM if config.zookeeper_connect is None else ON_ZOOKEEPER
+        if self._refusals:
+            raise self._refusals.pop()
+        self.events.append(("started", kind, moved_as))
+        stack = AsyncExitStack()
+        stack.callback(self.events.append, ("stopped", kind, None))
+        return stack
+
+
+def switch(migration: FakeMigration, parts: Parts, failed: Callable[[str], None]) -> MigrationSwitch:
+    node: Any = SimpleNamespace(leader_endpoint=lambda: None, high_watermark=5)
+    return MigrationSwitch(cast(Any, migration), node, cast(Any, None), CONFIG, parts.begin, failed)
+
+
+async def started(migration: FakeMigration, parts: Parts, failures: list[str]) -> MigrationSwitch:
+    moving = switch(migration, parts, failures.append)
+    await moving.start(lambda: cast(Any, None), cast(Any, None))
+    return moving
+
+
+def test_the_part_on_zookeeper_ends_before_that_under_the_quorum_begins() -> None:
+    async def main() -> None:
+        migration, parts, failures = FakeMigration(), Parts(), list[str]()
+        moving = await started(migration, parts, failures)
+        assert migration.announced
+        migration.moved.set()
+        async with asyncio.timeout(20):
+            await migration.left.wait()
+        assert parts.events == [
+            ("started", ON_ZOOKEEPER, None),
+            ("stopped", ON_ZOOKEEPER, None),
+            ("started", UNDER_QUORUM, INCARNATION),
+        ]
+        assert not moving.is_under_way
+        await moving.close()
+        assert parts.events[3:] == [("stopped", UNDER_QUORUM, None)]
+        assert failures == []
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("refusals", [[], [MovedAway()], [MetadataFrozen("just now")]])
+def test_a_start_after_the_freeze_is_one_under_the_quorum(refusals: list[OttlaError]) -> None:
+    async def main() -> None:
+        migration, parts = FakeMigration(has_begun=not refusals), Parts(*refusals)
+        moving = await started(migration, parts, [])
+        migration.moved.set()
+        async with asyncio.timeout(20):
+            await migration.left.wait()
+        assert parts.events == [("started", UNDER_QUORUM, None)]
+        await moving.close()
+
+    asyncio.run(main())
+
+
+def test_a_log_with_other_metadata_stops_the_broker() -> None:
+    async def main() -> None:
+        failures: list[str] = []
+        migration, parts = FakeMigration(problem=InvalidConfig("it did not come from this ZooKeeper")), Parts()
+        moving = await started(migration, parts, failures)
+        migration.moved.set()
+        async with asyncio.timeout(20):
+            while not failures:
+                await asyncio.sleep(0.01)
+        assert failures == ["the broker cannot go on under the quorum: it did not come from this ZooKeeper"]
+        assert parts.events == [("started", ON_ZOOKEEPER, None)]
+        await moving.close()
+
+    asyncio.run(main())
