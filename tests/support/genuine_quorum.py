@@ -78,10 +78,15 @@ class GenuineBroker(GenuineKafka):
     """A genuine broker that is no controller."""
 
     def __init__(
-        self, node_id: int, quorum: Mapping[int, Address], properties: Mapping[str, str] | None = None
+        self,
+        node_id: int,
+        quorum: Mapping[int, Address],
+        properties: Mapping[str, str] | None = None,
+        directory: Path | None = None,
     ) -> None:
         port = free_port()
         super().__init__(
+            directory,
             port=port,
             heap="256m",
             properties={

@@ -197,11 +197,22 @@ class Load:
         return time.monotonic()
 
 
-def replace(cluster: Cluster, load: Load, number: int, successors: Mapping[int, BrokerProcess], kind: str) -> Step:
-    """Stop a node in order, and start another one in its place."""
+def replace(
+    cluster: Cluster,
+    load: Load,
+    number: int,
+    successors: Mapping[int, BrokerProcess],
+    kind: str,
+    *,
+    kill: bool = False,
+) -> Step:
+    """Stop a node in order, or kill it, and start another one in its place."""
     was_active = cluster.active() == number
     began = load.begin_step()
-    assert cluster.running[number].stop() in (0, 143)  # a virtual machine ends with that at SIGTERM
+    if kill:
+        cluster.running[number].kill()
+    else:
+        assert cluster.running[number].stop() in (0, 143)  # a virtual machine ends with that at SIGTERM
     stopped = time.monotonic()
     node = cluster.running[number] = successors[number]
     node.start()
@@ -304,6 +315,30 @@ def test_nodes_are_replaced_one_by_one_and_back(cluster: Cluster) -> None:
     assert len(paid) == len(set(paid))
     assert max(step.longest_wait_s for step in steps) < max(election_s, failover_s)
     print(f"{len(wanted)} records, {len(committed) // 3} transactions; problems: {problems(transactions)}")
+
+
+def test_killed_nodes_are_replaced_on_their_directories(cluster: Cluster) -> None:
+    cluster.create("orders", 6)
+    cluster.create("paid", 6)
+    with (
+        SteadyProducer(cluster.bootstrap, "orders", **{"enable.idempotence": True}) as producer,
+        TransactionalLoad(cluster.bootstrap, "paid", 2) as transactions,
+    ):
+        load = Load(producer, transactions)
+        load.goes_on()
+        for kind, successors in (("Ottla", cluster.ottla), ("genuine Kafka", cluster.genuine)):
+            for number in NUMBERS:
+                print(replace(cluster, load, number, successors, kind, kill=True), flush=True)
+        load.goes_on()
+        producer.stop()
+    assert producer.failed == []
+    for topic, wanted in (
+        ("orders", {value for _, value in producer.acknowledged}),
+        ("paid", set(transactions.committed())),
+    ):
+        found = read_all(cluster.bootstrap, topic, len(wanted), timeout_s=TIMEOUT_S)
+        assert set(found) >= wanted
+        assert len(found) == len(set(found))
 
 
 def problems(transactions: TransactionalLoad) -> Sequence[str]:
