@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     from ottla.server.metrics.broker_metrics import BrokerMetrics
     from ottla.server.migration import Migration
     from ottla.server.migration_switch import MigrationSwitch
-    from ottla.server.quorum_membership import OpenNode
+    from ottla.server.quorum_opening import OpenNode
 
 log = logging.getLogger("ottla")
 
@@ -585,7 +585,7 @@ class Broker:
         config, platform = self.config, self._platform
         connect = self._connect(listeners, stack)
         if config.quorum is not None:
-            from ottla.server.quorum_membership import open_quorum
+            from ottla.server.quorum_opening import open_quorum
 
             return await open_quorum(
                 config,
@@ -621,7 +621,7 @@ class Broker:
             from ottla.server.controller_process import shares
 
             return shares(self._node)
-        from ottla.server.quorum_membership import opens_observers
+        from ottla.server.quorum_opening import opens_observers
 
         return opens_observers(self._platform.fs, self._platform.clock)
 

@@ -38,7 +38,7 @@ from ottla.metadata.store.migration_layout import (
 )
 from ottla.metadata.zookeeper_migration import ZooKeeperMigration
 from ottla.server.membership import zookeeper_store
-from ottla.server.quorum_membership import metadata_directory, opens_observers
+from ottla.server.quorum_opening import metadata_directory, opens_observers
 from ottla.tasks import Tasks
 
 if TYPE_CHECKING:
