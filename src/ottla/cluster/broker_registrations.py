@@ -31,7 +31,7 @@ MOST_LISTENERS: Final = 128
 MOST_FEATURES: Final = 512
 MOST_DIRECTORIES: Final = 1024
 LONGEST_TEXT: Final = 1024
-MOST_TEXT: Final = 32 << 10
+MOST_TEXT: Final = 8 << 10
 """Bounds of what one registration adds to the log, and to the memory of every node, for good; texts in characters."""
 MOST_BROKERS: Final = 10_000
 MOST_CONTROLLERS: Final = 1_000

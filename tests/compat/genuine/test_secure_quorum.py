@@ -8,12 +8,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.broker_process import BrokerProcess
 from tests.support.certificates import Authority
 from tests.support.eventually import eventually
 from tests.support.genuine_quorum import GenuineController, addresses
+from tests.support.new_topics import is_created
 from tests.support.quorum_nodes import OttlaNode
 from tests.support.raw_client import ClosedError, RawConnection
 from tests.support.steady_producer import SteadyProducer
@@ -78,15 +78,6 @@ def in_sync(admin: AdminClient, topic: str) -> list[set[int]]:
     return [set(part.isrs) for part in partitions.values()]
 
 
-def is_there(admin: AdminClient, topic: str) -> bool:
-    """Create a topic; the broker that is asked may be the one that was killed."""
-    try:
-        admin.create_topics([NewTopic(topic, 1, 2)])[topic].result(60)
-    except KafkaException as problem:
-        return bool(problem.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS)
-    return True
-
-
 def test_each_of_them_leads_the_others(nodes: dict[int, BrokerProcess]) -> None:
     bootstrap = ",".join(node.bootstrap for node in nodes.values())
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
@@ -101,7 +92,7 @@ def test_each_of_them_leads_the_others(nodes: dict[int, BrokerProcess]) -> None:
             if len(led) == 2:
                 break
             nodes[leader].kill()
-            eventually(partial(is_there, admin, f"without-{turn}"), timeout_s=TIMEOUT_S)
+            eventually(partial(is_created, admin, f"without-{turn}", replicas=2), timeout_s=TIMEOUT_S)
             nodes[leader].start()
             eventually(lambda: in_sync(admin, "t") == [set(NODES)] * 3, timeout_s=TIMEOUT_S)
         producer.until_acknowledged(50)

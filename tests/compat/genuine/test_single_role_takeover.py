@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.broker_process import BrokerProcess
 from tests.support.eventually import eventually
 from tests.support.genuine_quorum import GenuineBroker, GenuineController, addresses
+from tests.support.new_topics import is_created
 from tests.support.ottla_process import OttlaProcess
 from tests.support.probe import listens
 from tests.support.steady_producer import SteadyProducer
@@ -117,7 +118,7 @@ def test_each_is_killed_and_replaced_and_back(nodes: Nodes) -> None:
                 nodes.running[number] = successors[number]
                 successors[number].start()
                 topic = f"{kind}-{number}"
-                nodes.admin.create_topics([NewTopic(topic, 1, 2)])[topic].result(60)
+                eventually(partial(is_created, nodes.admin, topic, replicas=2), timeout_s=TIMEOUT_S)
                 eventually(nodes.all_in_sync, timeout_s=TIMEOUT_S)
                 producer.until_acknowledged(100)
                 eventually(partial(nodes.committed_more, transactions, committed), timeout_s=TIMEOUT_S)
