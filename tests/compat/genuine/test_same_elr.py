@@ -228,8 +228,8 @@ def test_partitions_are_the_same_as_at_genuine_controllers(tmp_path: Path) -> No
             stories[kind] = story(stack.enter_context(Controller(node, own.endpoint)))
     for step, seen in stories["genuine"].items():
         print(f"{step}: {seen} {stories['ottla'].get(step)}")
-    genuine, own = (stories[kind].pop(ELIGIBLE_ALIVE) for kind in ("genuine", "ottla"))
-    assert (genuine.leader, own.leader) == (2, -1), "Ottla waits for the last one in sync (ADR 21)"
-    assert genuine.complete == own.complete
+    theirs, ours = (stories[kind].pop(ELIGIBLE_ALIVE) for kind in ("genuine", "ottla"))
+    assert (theirs.leader, ours.leader) == (2, -1), "Ottla waits for the last one in sync (ADR 21)"
+    assert theirs.complete == ours.complete
     assert [stories[kind].pop("and it returns").leader for kind in ("genuine", "ottla")] == [2, 1]
     assert stories["ottla"] == stories["genuine"]
