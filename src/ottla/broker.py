@@ -33,11 +33,11 @@ from ottla.coordinators.streams_groups import StreamsGroupCoordinator
 from ottla.coordinators.transaction_coordinator import TransactionCoordinator
 from ottla.coordinators.verification import TransactionVerifier
 from ottla.errors import OttlaError, sentence
+from ottla.ids import uuid_to_text
 from ottla.log.directories import LogDirectories
 from ottla.metadata.policies import Policies, open_policies
 from ottla.metadata.service import MetadataService, new_id
 from ottla.metadata.store.embedded import FILE_NAME, EmbeddedStore
-from ottla.metadata.store.layout import uuid_to_text
 from ottla.metadata.view import MetadataView
 from ottla.platform import Platform
 from ottla.replication.alter_log_dirs import AlterLogDirs

@@ -1,5 +1,6 @@
 """Names for the numbers and strings that must not be mixed up."""
 
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import NamedTuple, NewType
 from uuid import UUID
 
@@ -35,3 +36,16 @@ class ProducerIdAndEpoch(NamedTuple):
 
     producer_id: int
     epoch: int
+
+
+def uuid_to_text(value: UUID) -> str:
+    """Kafka's text form of an id: base64url without padding, 22 characters."""
+    return urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
+
+
+def uuid_from_text(text: str) -> UUID:
+    """The id behind Kafka's text form; raises ValueError."""
+    raw = urlsafe_b64decode(text + "==")
+    if len(raw) != 16:
+        raise ValueError(f"{text!r} is no id of 16 bytes")
+    return UUID(bytes=raw)

@@ -12,7 +12,7 @@ from typing import Final
 from uuid import UUID
 
 from ottla.cli.app import run
-from ottla.quorum.replicas import uuid_text
+from ottla.ids import uuid_to_text
 from tests.chaos.cluster_broken import ClusterBreakage
 from tests.chaos.cluster_broker import MovableClock
 from tests.chaos.cluster_disk import SmallDisk
@@ -88,7 +88,7 @@ class Place:
     @property
     def directory_id(self) -> str:
         """Of its log directory, as text."""
-        return uuid_text(self.directory_uuid)
+        return uuid_to_text(self.directory_uuid)
 
     @property
     def directory_uuid(self) -> UUID:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from ottla.metadata.store.layout import uuid_to_text
+from ottla.ids import uuid_to_text
 from tests.support.genuine import CLUSTER_ID
 from tests.support.genuine_quorum import Address, addresses, static_voters
 from tests.support.ottla_process import OttlaProcess

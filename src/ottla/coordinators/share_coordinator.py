@@ -16,8 +16,7 @@ from ottla.coordinators.coordinator import Coordinator
 from ottla.coordinators.runtime import CoordinatorRuntime
 from ottla.coordinators.topic import CoordinatorTopic
 from ottla.errors import ApiError, ErrorCode, OttlaError
-from ottla.ids import GroupId, Offset, PartitionId, TopicId
-from ottla.metadata.store.layout import uuid_to_text
+from ottla.ids import GroupId, Offset, PartitionId, TopicId, uuid_to_text
 from ottla.share.state import SharePartitionKey, SharePartitionState, StateBatch
 from ottla.share.state_events import (
     DeleteState,

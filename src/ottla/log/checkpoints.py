@@ -7,13 +7,11 @@ Written whole to a temporary file, synced, renamed. Formats:
 - `partition.metadata`: ``version: 0`` and ``topic_id: <base64>``, without the count.
 """
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Mapping
 from typing import Final
-from uuid import UUID
 
 from ottla.errors import KafkaStorageError
-from ottla.ids import Offset, PartitionId, TopicId, TopicName, TopicPartition
+from ottla.ids import Offset, PartitionId, TopicId, TopicName, TopicPartition, uuid_from_text, uuid_to_text
 from ottla.log.fs import FileSystem, replace_atomically
 
 _VERSION: Final = 0
@@ -59,8 +57,7 @@ def read_epochs(fs: FileSystem, path: str) -> list[tuple[int, int]]:
 
 def encode_partition_metadata(topic_id: TopicId) -> bytes:
     """The content of Kafka's `partition.metadata`."""
-    encoded = urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
-    return f"{_BEFORE_TOPIC_ID}{encoded}".encode()
+    return f"{_BEFORE_TOPIC_ID}{uuid_to_text(topic_id)}".encode()
 
 
 def read_partition_metadata(fs: FileSystem, path: str) -> TopicId | None:
@@ -78,7 +75,7 @@ def read_partition_metadata(fs: FileSystem, path: str) -> TopicId | None:
     try:
         if int(fields["version"]) < _VERSION:
             raise ValueError("unknown version")
-        return TopicId(UUID(bytes=urlsafe_b64decode(fields["topic_id"].strip() + "==")))
+        return TopicId(uuid_from_text(fields["topic_id"].strip()))
     except (KeyError, ValueError):
         raise _malformed(path, text) from None
 

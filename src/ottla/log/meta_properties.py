@@ -1,12 +1,11 @@
 """The owner of a log directory, which `meta.properties` names in Kafka's format: a cluster and a node."""
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 from typing import Final
 from uuid import UUID, uuid4
 
 from ottla.errors import InvalidConfig
-from ottla.ids import BrokerId
+from ottla.ids import BrokerId, uuid_from_text, uuid_to_text
 from ottla.log.fs import FileSystem, replace_atomically
 
 META_PROPERTIES: Final = "meta.properties"
@@ -24,7 +23,7 @@ def read(fs: FileSystem, directory: str) -> dict[str, str]:
 
 def directory_uuid(directory_id: str) -> UUID:
     """The id of a directory as requests and the metadata log have it."""
-    return UUID(bytes=urlsafe_b64decode(f"{directory_id}=="))
+    return uuid_from_text(directory_id)
 
 
 def claim(fs: FileSystem, directory: str, cluster_id: str, node_id: BrokerId, *, zookeeper: bool) -> str:
@@ -76,6 +75,6 @@ def write(fs: FileSystem, directory: str, properties: Mapping[str, str]) -> None
 def random_id() -> str:
     """An id for a directory or a cluster, in Kafka's text form; none begins with a dash, like an option."""
     while True:
-        text = urlsafe_b64encode(uuid4().bytes).rstrip(b"=").decode()
+        text = uuid_to_text(uuid4())
         if not text.startswith("-"):
             return text

@@ -24,8 +24,7 @@ from ottla.config.group_settings import GROUP_SETTINGS
 from ottla.config.setting import Change
 from ottla.config.topic_settings import TOPIC_SETTINGS
 from ottla.errors import InvalidConfig, InvalidRequest, InvalidTopic, OttlaError
-from ottla.ids import BrokerId, LeaderEpoch, PartitionId, TopicId, TopicName
-from ottla.metadata.store.layout import uuid_from_text
+from ottla.ids import BrokerId, LeaderEpoch, PartitionId, TopicId, TopicName, uuid_from_text
 from ottla.quotas.entities import Entity, checked_value, entity_of
 
 if TYPE_CHECKING:
@@ -174,8 +173,9 @@ def _adopt_quorum(
     if others:  # even if everything is here: they go on, and what either side acknowledged would be lost on the other
         raise AdoptionProblem(
             f"{QUORUM_DIRECTORY}: the brokers {others} are in the cluster, too. To have this node take part, name "
-            "all controllers in controller.quorum.bootstrap.servers or controller.quorum.voters. If the other brokers "
-            f"are gone for good, move {QUORUM_DIRECTORY} away: topics are then taken over as they are here, without "
+            "all controllers in controller.quorum.bootstrap.servers or controller.quorum.voters (in the former, if it "
+            "is to vote alone from now on). If the other brokers are gone for good, "
+            f"move {QUORUM_DIRECTORY} away: topics are then taken over as they are here, without "
             "their settings"
         )
     adopted = AdoptedMetadata(next_producer_id=quorum.next_producer_id or 0)

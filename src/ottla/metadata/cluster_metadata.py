@@ -21,7 +21,7 @@ from ottla.cluster.features import FeatureUpdate
 from ottla.cluster.image import BrokerImage, PartitionImage, Replica, ResourceType, TopicImage
 from ottla.config.broker import BrokerConfig
 from ottla.errors import ApiError, ErrorCode, InvalidConfig, OttlaError
-from ottla.ids import BrokerId, LeaderEpoch, PartitionId, ProducerId, TopicId, TopicName, TopicPartition
+from ottla.ids import BrokerId, LeaderEpoch, PartitionId, ProducerId, TopicId, TopicName, TopicPartition, uuid_to_text
 from ottla.metadata.config_changes import ConfigChanges, FoundSettings, find_settings
 from ottla.metadata.freezable_store import is_frozen
 from ottla.metadata.initial_users import add_initial_users
@@ -146,7 +146,7 @@ class ClusterMetadata(MetadataView):
         path = layout.CLUSTER_ID_PATH
         node = (await self._store.read(path)).get(path)
         if node is None and known is None:
-            proposed = layout.uuid_to_text(uuid4())
+            proposed = uuid_to_text(uuid4())
             try:
                 await self._store.commit([Create(path, layout.cluster_id_node(proposed))])
             except StoreConflict:  # another broker starts at the same time

@@ -28,7 +28,7 @@ from ottla.cluster.isr_changes import IsrChange, plan_isr_change
 from ottla.cluster.reassignments import plan_reassignment
 from ottla.config.broker import BrokerConfig
 from ottla.errors import OttlaError
-from ottla.ids import BrokerId, ProducerId, TopicId, TopicName, TopicPartition
+from ottla.ids import BrokerId, ProducerId, TopicId, TopicName, TopicPartition, uuid_to_text
 from ottla.metadata.keeper import Found, MetadataKeeper
 from ottla.metadata.policies import Policies, altered_configs, changed_meanwhile
 from ottla.metadata.store import layout
@@ -404,5 +404,5 @@ def new_id() -> UUID:
     """A random id that Kafka's tools can take as an argument: not reserved, and its text does not begin with a dash."""
     while True:
         candidate = uuid4()
-        if candidate not in RESERVED_IDS and not layout.uuid_to_text(candidate).startswith("-"):
+        if candidate not in RESERVED_IDS and not uuid_to_text(candidate).startswith("-"):
             return candidate

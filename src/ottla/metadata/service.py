@@ -16,7 +16,7 @@ from ottla.cluster.elections import NO_OUTAGES, Outages
 from ottla.cluster.image import BrokerImage
 from ottla.config.broker import BrokerConfig
 from ottla.errors import ErrorCode, OttlaError
-from ottla.ids import ProducerId
+from ottla.ids import ProducerId, uuid_to_text
 from ottla.metadata.adoption import find_adoptable
 from ottla.metadata.config_changes import FoundSettings
 from ottla.metadata.decisions import DecidingMetadata, new_id
@@ -106,7 +106,7 @@ class MetadataService(DecidingMetadata):
         first: list[Operation] = []
         commands: list[Command] = []
         if not image.cluster_id:
-            image = image._replace(cluster_id=cluster_id or layout.uuid_to_text(new_id()))
+            image = image._replace(cluster_id=cluster_id or uuid_to_text(new_id()))
             first.append(Create(layout.CLUSTER_ID_PATH, layout.cluster_id_node(image.cluster_id)))
             adopted = await asyncio.get_running_loop().run_in_executor(None, find_adoptable, adopt_from, self.broker_id)
             if adopted is not None:

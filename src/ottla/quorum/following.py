@@ -8,12 +8,13 @@ from __future__ import annotations
 from typing import Final
 
 from ottla.errors import CorruptMessage, ErrorCode, UnsupportedForMessageFormat
+from ottla.ids import uuid_to_text
 from ottla.protocol.messages import fetch, fetch_snapshot
 from ottla.protocol.schema import Message
 from ottla.quorum import checks, leading
 from ottla.quorum.effects import AppendFetched, Destination, DropSnapshot, InstallSnapshot, WriteSnapshot
 from ottla.quorum.links import Outbound
-from ottla.quorum.replicas import OffsetAndEpoch, ReplicaKey, uuid_text
+from ottla.quorum.replicas import OffsetAndEpoch, ReplicaKey
 from ottla.quorum.requests import (
     add_voter_request,
     fetch_request,
@@ -88,9 +89,9 @@ def _report_to_leader(state: QuorumState, follower: Follower) -> bool:
     has_levels = history.kraft_version > 0
     if has_levels and state.own.can_vote and found is not None and not state.is_voter:
         state.warn(
-            f"the voter {state.own_id} has the directory {uuid_text(found.key.directory_id)}, and this node has "
-            f"{uuid_text(state.own.key.directory_id)}: it has no vote. Give one of two nodes a node.id of its own; or, "
-            "if this node's disk was replaced, remove the voter and add it again"
+            f"the voter {state.own_id} has the directory {uuid_to_text(found.key.directory_id)}, and this node has "
+            f"{uuid_to_text(state.own.key.directory_id)}: it has no vote. Give one of two nodes a node.id of its own; "
+            "or, if this node's disk was replaced, remove the voter and add it again"
         )
     if state.is_voter:
         if found == state.own_voter or (not has_levels and follower.has_reported):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
+from ottla.ids import uuid_to_text
 from ottla.protocol.primitives import NULL_UUID
 
 
@@ -25,11 +25,6 @@ class OffsetAndEpoch(NamedTuple):
         return (self.epoch, self.offset) >= (other.epoch, other.offset)
 
 
-def uuid_text(directory_id: UUID) -> str:
-    """The id of a directory, as `meta.properties` has it."""
-    return urlsafe_b64encode(directory_id.bytes).rstrip(b"=").decode()
-
-
 EMPTY_LOG = OffsetAndEpoch(0, 0)
 
 
@@ -44,7 +39,9 @@ class ReplicaKey(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"{self.node_id}" if self.directory_id == NULL_UUID else f"{self.node_id} ({uuid_text(self.directory_id)})"
+            f"{self.node_id}"
+            if self.directory_id == NULL_UUID
+            else f"{self.node_id} ({uuid_to_text(self.directory_id)})"
         )
 
 

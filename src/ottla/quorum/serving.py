@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from ottla.errors import ErrorCode
+from ottla.ids import uuid_to_text
 from ottla.protocol.messages import fetch, fetch_snapshot
 from ottla.quorum import checks, leading
 from ottla.quorum.effects import Reply, ReplyRecords, ReplySnapshot, Token
 from ottla.quorum.leader_state import LeaderState, ParkedFetch
-from ottla.quorum.replicas import EMPTY_LOG, OffsetAndEpoch, ReplicaKey, uuid_text
+from ottla.quorum.replicas import EMPTY_LOG, OffsetAndEpoch, ReplicaKey
 from ottla.quorum.requests import TOPIC, TOPIC_ID, partition_of, snapshot_id
 from ottla.quorum.state import QuorumState
 
@@ -146,8 +147,8 @@ def _note_twin(state: QuorumState, leader: LeaderState, key: ReplicaKey) -> None
     known = voter.key.directory_id
     if known.int and known != key.directory_id:
         state.warn(
-            f"node {key.node_id} fetches with the directory {uuid_text(key.directory_id)}, and the voter "
-            f"{key.node_id} has {uuid_text(known)}: give one of two nodes a node.id of its own; or, if the voter's "
+            f"node {key.node_id} fetches with the directory {uuid_to_text(key.directory_id)}, and the voter "
+            f"{key.node_id} has {uuid_to_text(known)}: give one of two nodes a node.id of its own; or, if the voter's "
             "disk was replaced, remove the voter and add it again"
         )
     if not known.int and leader.progress[key.node_id].is_twin(key.directory_id):

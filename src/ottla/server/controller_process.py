@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.errors import InvalidConfig
+from ottla.ids import uuid_from_text
 from ottla.log.directories import LogDirectories
 from ottla.log.directory import LogDirectory
 from ottla.metadata.initial_users import initial_users, warn_of_missing_users
@@ -16,7 +17,6 @@ from ottla.metadata.lone_broker import lone_metadata
 from ottla.metadata.policies import Policies
 from ottla.metadata.quorum import snapshots
 from ottla.metadata.quorum.node import QuorumNode
-from ottla.metadata.store.layout import uuid_from_text
 from ottla.server.controller_server import ControllerServer, Observe, OpenAuthorizer, open_controller
 from ottla.server.quorum_nodes import raft_node
 

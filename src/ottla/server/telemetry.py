@@ -17,7 +17,7 @@ from uuid import UUID
 from ottla.cluster.image import MetadataImage, ResourceType
 from ottla.config.client_metrics_settings import ALL_METRICS, DEFAULT_INTERVAL_MS, Subscription, subscription
 from ottla.errors import ApiError, ErrorCode, InvalidConfig, InvalidRequest
-from ottla.metadata.store.layout import uuid_to_text
+from ottla.ids import uuid_to_text
 from ottla.records.checksum import crc32c
 
 if TYPE_CHECKING:

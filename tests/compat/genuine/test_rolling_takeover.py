@@ -26,7 +26,7 @@ from tests.support.transactional_load import TransactionalLoad
 from tests.support.whole_topic import read_all
 
 from ottla.cli.app import run
-from ottla.metadata.store.layout import uuid_to_text
+from ottla.ids import uuid_to_text
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1500)]
 

@@ -47,7 +47,7 @@ from ottla.cluster.metadata_log.snapshots import snapshot_records
 from ottla.cluster.metadata_log.state import ClusterState
 from ottla.config.log import LogConfig
 from ottla.errors import CorruptMessage
-from ottla.ids import BrokerId, LeaderEpoch, Offset, PartitionId, TopicName
+from ottla.ids import BrokerId, LeaderEpoch, Offset, PartitionId, TopicName, uuid_to_text
 from ottla.ids import TopicPartition as Partition
 from ottla.log import checkpoints
 from ottla.log.directory import LogDirectory
@@ -58,7 +58,6 @@ from ottla.log.reader import ColdRead
 from ottla.metadata.adoption import find_adoptable
 from ottla.metadata.quorum.snapshots import SnapshotWriter, file_name, read_records
 from ottla.metadata.quorum_bootstrap import records_of_new_term
-from ottla.metadata.store.layout import uuid_to_text
 from ottla.quorum.replicas import OffsetAndEpoch
 from ottla.records.batch import Compression, is_intact, iter_batches
 from ottla.records.control import ControlType, EndTransaction, encode_end_transaction

@@ -9,9 +9,8 @@ from ottla.cluster.commands import CreateTopic
 from ottla.cluster.image import ResourceType
 from ottla.cluster.quorum_log import QuorumLog
 from ottla.errors import CorruptMessage
-from ottla.ids import BrokerId, TopicName
+from ottla.ids import BrokerId, TopicName, uuid_to_text
 from ottla.metadata.adoption import FIRST_FREE_PRODUCER_ID, AdoptionProblem, find_adoptable
-from ottla.metadata.store.layout import uuid_to_text
 from ottla.protocol.metadata_records import (
     ClientQuotaRecord,
     ConfigRecord,

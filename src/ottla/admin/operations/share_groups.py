@@ -1,6 +1,5 @@
 """Share groups (KIP-932) as their coordinators know them. PURE."""
 
-from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -10,6 +9,7 @@ from ottla.admin.errors import RequestRefused, refusal
 from ottla.admin.operations.core import GROUP, Ask, Operation, ask_about_group, ask_coordinator, by_topic
 from ottla.client.addresses import Address
 from ottla.client.partition import Partition
+from ottla.ids import uuid_to_text
 from ottla.protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
@@ -132,7 +132,7 @@ def list_share_deliveries(name: str, partitions: Iterable[Partition]) -> Operati
     ids = {str(topic.name): topic.topic_id for topic in answer.topics if not topic.error_code}
     names = {topic_id: topic for topic, topic_id in ids.items()}
     keys = {
-        f"{name}:{_text_of(ids[topic])}:{number}": (ids[topic], number)
+        f"{name}:{uuid_to_text(ids[topic])}:{number}": (ids[topic], number)
         for topic, numbers in wanted.items()
         if topic in ids
         for number in numbers
@@ -182,11 +182,6 @@ def _deliveries(
                 for each in part.state_batches
             ]
     return found
-
-
-def _text_of(topic_id: UUID) -> str:
-    """As Kafka writes ids."""
-    return urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
 
 
 def alter_share_group_offsets(name: str, offsets: Mapping[Partition, int]) -> Operation[None]:

@@ -12,7 +12,6 @@ from ottla.cli.terminal.exits import CommandFailed
 from ottla.clock import SystemClock
 from ottla.config.broker import BrokerConfig
 from ottla.errors import InvalidConfig
-from ottla.log import meta_properties
 from ottla.log.fs import RealFileSystem
 from ottla.metadata.quorum import formatting
 
@@ -49,14 +48,8 @@ def format_new(nodes: Iterable[Mapping[str, str]]) -> None:
 
     Raises `CommandFailed`.
     """
-    fs, clock = RealFileSystem(), SystemClock()
     try:
         configs = [BrokerConfig(settings) for settings in nodes]
-        found = [each for config in configs for each in formatting.inspect(fs, config)]
-        cluster_ids = [each.owner["cluster.id"] for each in found if each.owner]
-        wishes = formatting.Wishes(cluster_ids[0] if cluster_ids else meta_properties.random_id())
-        for config in configs:
-            if not formatting.is_formatted(fs, config):
-                formatting.format_node(fs, clock, config, wishes)
+        formatting.format_missing(RealFileSystem(), SystemClock(), configs)
     except (InvalidConfig, OSError) as problem:
         raise CommandFailed(f"the directories of the cluster cannot be formatted: {problem}") from problem

@@ -296,6 +296,5 @@ def _format(unit: plan.Unit) -> None:
                 "for a new cluster"
             )
     is_dynamic = not unit.controller.get("controller.quorum.voters", "").strip()
-    wishes = formatting.Wishes(meta_properties.random_id(), standalone=is_dynamic)
-    formatted = formatting.format_node(fs, SystemClock(), config, wishes)
-    log.info("formatted %s for the new cluster %s", formatted.directories[0].path, formatted.cluster_id)
+    for formatted in formatting.format_missing(fs, SystemClock(), [config], standalone=is_dynamic):
+        log.info("formatted %s for the new cluster %s", formatted.directories[0].path, formatted.cluster_id)

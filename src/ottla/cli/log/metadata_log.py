@@ -4,13 +4,13 @@ Values that are secrets do not show: keys of SCRAM by their size, settings by th
 """
 
 import re
-from base64 import urlsafe_b64encode
 from typing import Final
 from uuid import UUID
 
 from ottla.cli.log.fields import Fields, shown
 from ottla.cli.terminal.output import Row
 from ottla.errors import CorruptMessage
+from ottla.ids import uuid_to_text
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.metadata_records import ConfigRecord, decode_control, decode_record
 from ottla.protocol.schema import Struct, fields_of
@@ -51,7 +51,7 @@ def _value(value: object, version: int) -> object:
     if isinstance(value, Struct):
         return _fields(value, version)
     if isinstance(value, UUID):  # as Kafka's tools print it
-        return urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
+        return uuid_to_text(value)
     if isinstance(value, list):
         return [_value(each, version) for each in value]
     return shown(value)

@@ -1,6 +1,5 @@
 """What `ottla log strays` finds: directories of partitions that a broker has set aside."""
 
-from base64 import urlsafe_b64encode
 from datetime import UTC, datetime
 from pathlib import Path
 from shutil import rmtree
@@ -9,6 +8,7 @@ from uuid import UUID
 
 from ottla.cli.terminal.output import Row
 from ottla.errors import KafkaStorageError
+from ottla.ids import uuid_to_text
 from ottla.log import names
 from ottla.log.checkpoints import read_partition_metadata
 from ottla.log.fs import RealFileSystem
@@ -30,7 +30,7 @@ class Stray(NamedTuple):
         return {
             "topic": self.topic,
             "partition": self.partition,
-            "topic_id": self.topic_id and urlsafe_b64encode(self.topic_id.bytes).rstrip(b"=").decode(),
+            "topic_id": self.topic_id and uuid_to_text(self.topic_id),
             "bytes": self.size_bytes,
             "written": datetime.fromtimestamp(self.modified_s, UTC).isoformat(timespec="seconds"),
             "path": str(self.path),

@@ -1,7 +1,5 @@
 """`ottla quorum`: the quorum of controllers of a cluster with KRaft, such as genuine Kafka 4's."""
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
-from binascii import Error as NotBase64
 from collections.abc import Iterable
 from typing import Final
 from uuid import UUID
@@ -29,6 +27,7 @@ from ottla.cli.terminal.output import (
 )
 from ottla.cli.terminal.times import format_instant
 from ottla.client.addresses import parse_addresses
+from ottla.ids import uuid_from_text, uuid_to_text
 
 REPLICA_COLUMNS: Final = columns_of(
     "node# role lag# log_end_offset=END# last_fetch caught_up directory_id=DIRECTORY listeners~"
@@ -152,7 +151,7 @@ def _row(replica: QuorumReplica, role: str) -> Row:
         "log_end_offset": replica.log_end_offset,
         "last_fetch": _instant(replica.last_fetch_ms),
         "caught_up": _instant(replica.caught_up_ms),
-        "directory_id": None if replica.directory_id is None else _text(replica.directory_id),
+        "directory_id": None if replica.directory_id is None else uuid_to_text(replica.directory_id),
         "listeners": [str(listener) for listener in replica.listeners],
     }
 
@@ -177,21 +176,17 @@ def _directory(node: int, given: str | None, replicas: Iterable[QuorumReplica], 
     if not found:
         nodes = ", ".join(str(replica.node_id) for replica in replicas) or "none"
         raise CommandFailed(f"node {node} is no {role} of the quorum; there are: {nodes}")
-    known = sorted(_text(each) for each in found if each is not None)
+    known = sorted(uuid_to_text(each) for each in found if each is not None)
     if len(known) != 1:
         there = f": one of {', '.join(known)}" if known else ", which is in its meta.properties"
         raise CommandFailed(f"name the directory of node {node} with --directory-id{there}")
     return _parsed(known[0])
 
 
-def _text(directory_id: UUID) -> str:
-    return urlsafe_b64encode(directory_id.bytes).rstrip(b"=").decode()
-
-
 def _parsed(text: str) -> UUID:
     try:
-        return UUID(bytes=urlsafe_b64decode(text + "=="))
-    except (NotBase64, ValueError):
+        return uuid_from_text(text)
+    except ValueError:
         raise click.UsageError(
             f"a directory id is 22 letters and digits, as in meta.properties, not {text!r}"
         ) from None

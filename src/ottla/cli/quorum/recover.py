@@ -101,8 +101,10 @@ def _check(survivor: "Survivor") -> None:
         raise CommandFailed(
             "controller.quorum.voters names the voters of this quorum (kraft.version 0), and nothing in its log does. "
             "To go on without a majority, stop every node, set controller.quorum.voters to the survivors alone on all "
-            "controllers and brokers, and start these. What only the lost voters had is lost then, and a lost voter "
-            "that comes back with its old settings makes a second cluster of the same id: format its directories first"
+            "controllers and brokers, and start these. A single survivor that is a broker, too, also needs all "
+            "controllers' addresses in controller.quorum.bootstrap.servers: else it is a cluster by itself. What only "
+            "the lost voters had is lost then, and a lost voter that comes back with its old settings makes a second "
+            "cluster of the same id: format its directories first"
         )
     if not survivor.others:
         raise CommandFailed(f"node {survivor.own.node_id} is the only voter already: start it")

@@ -1,8 +1,5 @@
 """`ottla telemetry`: which metrics clients are asked for (KIP-714), which clients send some, and what."""
 
-import uuid
-from base64 import urlsafe_b64encode
-
 import click
 
 from ottla.admin import NotFound, Subscription, TelemetryClient
@@ -22,6 +19,7 @@ from ottla.cli.terminal.output import (
     print_rows,
 )
 from ottla.cli.terminal.times import format_instant
+from ottla.ids import uuid_to_text
 from ottla.metrics.otlp import MalformedTelemetry, decode_metrics
 
 
@@ -120,7 +118,7 @@ def clients(connection: Connection, as_json: bool) -> None:
 def show(connection: Connection, instance: str, as_json: bool) -> None:
     """Show the metrics that a client has sent last: INSTANCE is its id, as `clients` lists it."""
     with connection.broker_admin() as admin:
-        known = {_text(client.instance): client for client in admin.list_telemetry_clients()}
+        known = {uuid_to_text(client.instance): client for client in admin.list_telemetry_clients()}
         if instance not in known:
             hint = suggest.did_you_mean(instance, known) or "; `ottla telemetry clients` shows those that have"
             raise CommandFailed(f"no client {instance!r} has sent metrics{hint}")
@@ -151,7 +149,7 @@ def show(connection: Connection, instance: str, as_json: bool) -> None:
 
 def _client_row(client: TelemetryClient) -> Row:
     return {
-        "instance": _text(client.instance),
+        "instance": uuid_to_text(client.instance),
         "client_id": client.client_id,
         "software": " ".join(filter(None, (client.software_name, client.software_version))),
         "address": f"{client.host}:{client.port}",
@@ -162,8 +160,3 @@ def _client_row(client: TelemetryClient) -> Row:
 
 def _labels(attributes: dict[str, str]) -> str:
     return ", ".join(f"{key}={attributes[key]}" for key in sorted(attributes))
-
-
-def _text(value: uuid.UUID) -> str:
-    """An id as Kafka writes it: base64url without padding."""
-    return urlsafe_b64encode(value.bytes).rstrip(b"=").decode()

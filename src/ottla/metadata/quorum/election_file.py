@@ -7,16 +7,15 @@ Source: the schema `QuorumStateData` of Kafka 4.3.
 """
 
 import json
-from base64 import urlsafe_b64decode
 from collections.abc import Iterable
 from typing import Any, Final
-from uuid import UUID
 
 from ottla.errors import KafkaStorageError
+from ottla.ids import uuid_from_text, uuid_to_text
 from ottla.log.fs import FileSystem, replace_atomically
 from ottla.protocol.primitives import NULL_UUID
 from ottla.quorum.election_state import ElectionState
-from ottla.quorum.replicas import ReplicaKey, uuid_text
+from ottla.quorum.replicas import ReplicaKey
 
 QUORUM_STATE: Final = "quorum-state"
 NEWEST_VERSION: Final = 1
@@ -44,7 +43,7 @@ def encode(state: ElectionState, *, kraft_version: int, voter_ids: Iterable[int]
             "leaderId": leader_id,
             "leaderEpoch": state.epoch,
             "votedId": voted_id,
-            "votedDirectoryId": uuid_text(directory_id),
+            "votedDirectoryId": uuid_to_text(directory_id),
             "data_version": 1,
         }
     return json.dumps(fields, separators=(",", ":")).encode()
@@ -63,7 +62,7 @@ def decode(data: bytes, path: str) -> ElectionState:
         epoch, leader_id, voted_id = (int(fields[name]) for name in ("leaderEpoch", "leaderId", "votedId"))
         directory_id = NULL_UUID
         if "votedDirectoryId" in fields:
-            directory_id = UUID(bytes=urlsafe_b64decode(fields["votedDirectoryId"] + "=="))
+            directory_id = uuid_from_text(fields["votedDirectoryId"])
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
         raise KafkaStorageError(
             f"{path} is damaged ({problem!r}). It holds this node's vote, without which an epoch could get two "

@@ -22,7 +22,7 @@ from ottla.cluster.metadata_log.framing import framed
 from ottla.cluster.metadata_log.levels import KRAFT_VERSION, NAMES, RANGES, SCRAM_SINCE
 from ottla.config.broker import BrokerConfig
 from ottla.errors import InvalidConfig
-from ottla.ids import BrokerId
+from ottla.ids import BrokerId, uuid_to_text
 from ottla.log import meta_properties
 from ottla.log.fs import FileSystem
 from ottla.metadata.quorum import snapshots
@@ -30,7 +30,7 @@ from ottla.metadata.quorum.metadata_log import DIRECTORY
 from ottla.metadata.quorum.snapshots import SnapshotWriter
 from ottla.protocol.metadata_records import FeatureLevelRecord, UserScramCredentialRecord
 from ottla.protocol.schema import Message
-from ottla.quorum.replicas import EMPTY_LOG, Endpoint, ReplicaKey, Voter, VoterSet, uuid_text
+from ottla.quorum.replicas import EMPTY_LOG, Endpoint, ReplicaKey, Voter, VoterSet
 from ottla.quorum.voter_history import kraft_version_record, voters_record
 
 BOOTSTRAP_CHECKPOINT: Final = "bootstrap.checkpoint"
@@ -97,6 +97,19 @@ def format_node(fs: FileSystem, clock: Clock, config: BrokerConfig, wishes: Wish
     planned = plan(fs, config, wishes)
     write(fs, planned, now_ms=clock.now_ms())
     return planned
+
+
+def format_missing(
+    fs: FileSystem, clock: Clock, nodes: Sequence[BrokerConfig], *, standalone: bool = False
+) -> list[Plan]:
+    """Format the nodes that are not formatted yet, for the cluster of those that are, else for a new one. `standalone`
+    as in `Wishes`.
+
+    Returns what was formatted. Raises InvalidConfig, OSError.
+    """
+    cluster_ids = [each.owner["cluster.id"] for node in nodes for each in inspect(fs, node) if each.owner]
+    wishes = Wishes(cluster_ids[0] if cluster_ids else meta_properties.random_id(), standalone=standalone)
+    return [format_node(fs, clock, node, wishes) for node in nodes if not is_formatted(fs, node)]
 
 
 def is_formatted(fs: FileSystem, config: BrokerConfig) -> bool:
@@ -300,7 +313,7 @@ def _planned(config: BrokerConfig, path: str, voters: VoterSet | None) -> Direct
     if path != metadata_path(config):
         return Directory(path, Kind.DATA, meta_properties.random_id())
     if voter is not None:
-        return Directory(path, Kind.VOTER, uuid_text(voter.key.directory_id))
+        return Directory(path, Kind.VOTER, uuid_to_text(voter.key.directory_id))
     return Directory(path, Kind.STATIC_METADATA if voters is None else Kind.METADATA, meta_properties.random_id())
 
 

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from ottla.clock import Clock
 from ottla.config.broker import BrokerConfig
 from ottla.errors import CorruptMessage, InvalidConfig, KafkaStorageError
+from ottla.ids import uuid_to_text
 from ottla.log import meta_properties
 from ottla.log.directory import LogDirectory
 from ottla.log.fs import File, FileSystem
@@ -24,7 +25,7 @@ from ottla.metadata.quorum.metadata_log import DIRECTORY, MetadataLog, MetadataL
 from ottla.quorum.checks import MAX_EPOCH
 from ottla.quorum.control_records import encode_control_batch
 from ottla.quorum.election_state import ElectionState
-from ottla.quorum.replicas import EMPTY_LOG, OffsetAndEpoch, ReplicaKey, Voter, VoterSet, uuid_text
+from ottla.quorum.replicas import EMPTY_LOG, OffsetAndEpoch, ReplicaKey, Voter, VoterSet
 from ottla.quorum.voter_history import VoterHistory, voters_record
 from ottla.records.batch import BatchHeader, iter_batches
 
@@ -66,7 +67,7 @@ class Survivor(NamedTuple):
     @property
     def directory_id(self) -> str:
         """The id of the directory, as `meta.properties` has it."""
-        return uuid_text(self.own.directory_id)
+        return uuid_to_text(self.own.directory_id)
 
     @property
     def others(self) -> list[Voter]:

@@ -22,11 +22,9 @@ Source: Kafka 3.9, `ZkData`.
 """
 
 import json
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 from urllib.parse import quote, unquote
-from uuid import UUID
 
 from ottla.cluster.commands import (
     BeginDeletion,
@@ -54,7 +52,7 @@ from ottla.cluster.image import (
     TopicImage,
 )
 from ottla.errors import OttlaError
-from ottla.ids import BrokerId, LeaderEpoch, PartitionId, ProducerId, TopicId, TopicName
+from ottla.ids import BrokerId, LeaderEpoch, PartitionId, ProducerId, TopicId, TopicName, uuid_from_text, uuid_to_text
 from ottla.metadata.store.base import Create, Delete, Node, Operation, Update
 
 CLUSTER_ID_PATH: Final = "/cluster/id"
@@ -101,19 +99,6 @@ class ProducerIdBlock(NamedTuple):
     broker_id: BrokerId
     first: ProducerId
     last: ProducerId
-
-
-def uuid_to_text(value: UUID) -> str:
-    """Kafka's text form of an id: base64url without padding, 22 characters."""
-    return urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
-
-
-def uuid_from_text(text: str) -> UUID:
-    """The id behind Kafka's text form; raises ValueError."""
-    raw = urlsafe_b64decode(text + "==")
-    if len(raw) != 16:
-        raise ValueError(f"{text!r} is no id of 16 bytes")
-    return UUID(bytes=raw)
 
 
 # -- nodes to image ------------------------------------------------------------------------------------------------

@@ -15,10 +15,10 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.cluster.image import NO_LEADER, BrokerImage, MetadataImage
-from ottla.ids import BrokerId
+from ottla.ids import BrokerId, uuid_from_text, uuid_to_text
 from ottla.metadata.store import layout
 from ottla.metadata.store.base import Check, Create, Delete, Node, Operation, Update
-from ottla.metadata.store.layout import MalformedNode, uuid_from_text, uuid_to_text
+from ottla.metadata.store.layout import MalformedNode
 
 MIGRATION_PATH: Final = "/migration"
 ANNOUNCEMENTS_PATH: Final = "/ottla/migration"

@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING
 
 from ottla.errors import ApiError, ErrorCode
+from ottla.ids import uuid_to_text
 from ottla.metadata.service import new_id
-from ottla.metadata.store.layout import uuid_to_text
 from ottla.protocol.messages.create_delegation_token import (
     CreateDelegationTokenRequest,
     CreateDelegationTokenResponse,

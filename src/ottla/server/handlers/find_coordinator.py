@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.coordinators.coordinator import Coordinator as CoordinatorOfBroker
 from ottla.coordinators.share_coordinator import coordinator_key
 from ottla.errors import ApiError, ErrorCode, InvalidRequest, OttlaError
-from ottla.ids import TopicId, TopicPartition
-from ottla.metadata.store.layout import uuid_from_text
+from ottla.ids import TopicId, TopicPartition, uuid_from_text
 from ottla.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.server.context import RequestContext
 from ottla.server.endpoints import address_of

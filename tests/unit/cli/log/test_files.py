@@ -12,10 +12,9 @@ from ottla.cli.terminal import exits
 from ottla.groups.consumer.records import ClassicMember, CurrentAssignment, MemberState, MemberSubscription
 from ottla.groups.events import Assignor
 from ottla.groups.records import GroupRecordFormat
-from ottla.ids import GroupId, MemberId, PartitionId, TopicId, TopicName, TopicPartition
+from ottla.ids import GroupId, MemberId, PartitionId, TopicId, TopicName, TopicPartition, uuid_to_text
 from ottla.log.checkpoints import encode_epochs, encode_offsets, encode_partition_metadata
 from ottla.log.producer_state import ProducerState
-from ottla.metadata.store.layout import uuid_to_text
 from ottla.protocol.metadata_records import (
     ConfigRecord,
     PartitionChangeRecord,

@@ -7,12 +7,12 @@ import pytest
 
 from ottla.config.broker import BrokerConfig
 from ottla.errors import InvalidConfig
+from ottla.ids import uuid_from_text, uuid_to_text
 from ottla.log import meta_properties
 from ottla.log.fs import RealFileSystem
 from ottla.metadata.quorum import formatting, snapshots
 from ottla.metadata.quorum.formatting import Kind, Wishes
 from ottla.metadata.quorum.scram_arguments import argument_record
-from ottla.metadata.store.layout import uuid_from_text, uuid_to_text
 from ottla.protocol.metadata_records import FeatureLevelRecord, UserScramCredentialRecord, decode_record
 from ottla.security.sasl import credential, salted
 

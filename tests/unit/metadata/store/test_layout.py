@@ -28,7 +28,7 @@ from ottla.cluster.image import (
     TopicImage,
     empty_image,
 )
-from ottla.ids import BrokerId, ProducerId, TopicId, TopicName
+from ottla.ids import BrokerId, ProducerId, TopicId, TopicName, uuid_from_text, uuid_to_text
 from ottla.metadata.store import layout
 from ottla.metadata.store.base import Create, Delete, Node, Update
 
@@ -131,11 +131,11 @@ def test_blocks_of_producer_ids() -> None:
 
 def test_ids_as_text() -> None:
     for value in (UUID(int=0), UUID(int=2**128 - 1), TOPIC.topic_id):
-        text = layout.uuid_to_text(value)
+        text = uuid_to_text(value)
         assert len(text) == 22
-        assert layout.uuid_from_text(text) == value
+        assert uuid_from_text(text) == value
     with pytest.raises(ValueError):
-        layout.uuid_from_text("short")
+        uuid_from_text("short")
 
 
 @pytest.mark.parametrize(
