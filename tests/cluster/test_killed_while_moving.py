@@ -1,4 +1,4 @@
-"""A cluster moves from ZooKeeper to its own controllers, which are killed at each step of that, and not at all."""
+"""A cluster moves from ZooKeeper to its own controllers, which are killed at each step of that, or not; or it stays."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -143,3 +143,22 @@ def test_most_controllers_are_killed_after_the_freeze(cluster: OttlaCluster) -> 
         cluster.until_in_sync(TOPIC, *cluster.brokers)
         for topic in (TOPIC, COMMITTED):
             cluster.until_in_sync(topic, *cluster.brokers)
+
+
+def test_before_the_freeze_there_is_a_way_back(cluster: OttlaCluster) -> None:
+    quorum = addresses(*cluster.brokers)
+    with load(cluster) as producer:
+        for number in (1, 2):  # of three: a majority of the controllers
+            broker = cluster.brokers[number]
+            before = dict(broker.properties)
+            broker.properties |= combined(broker, quorum, number)
+            broker.restart()
+            broker.properties = before
+        at("broker 3 was started without the settings of the quorum", *cluster.brokers.values())
+        for number in (1, 2):
+            cluster.brokers[number].restart()
+        producer.until_acknowledged(50)
+        cluster.create("later")
+    assert not any(FROZEN in broker.log_text() for broker in cluster.brokers.values())
+    for topic in (TOPIC, COMMITTED, "later"):
+        cluster.until_in_sync(topic, *cluster.brokers)
