@@ -78,7 +78,7 @@ async def _cluster_page(view: ClusterView) -> ClusterPage:
     quorum = await view.shared.get("quorum", lambda: _quorum(view), _QUORUM_S)
     moving, problem = await _moving(view)
     behind = under_replicated(cluster)
-    machines = _machines(cluster, quorum)
+    machines = machines_in(cluster, quorum)
     return ClusterPage(
         cluster,
         machines if is_shared(machines) else (),
@@ -159,7 +159,8 @@ def broker_rows(cluster: Cluster, directories: Mapping[int, list[LogDirectory]])
     ]
 
 
-def _machines(cluster: Cluster, quorum: Quorum | None) -> tuple[Machine, ...]:
+def machines_in(cluster: Cluster, quorum: Quorum | None) -> tuple[Machine, ...]:
+    """The machines of the brokers that are alive, and of the controllers."""
     places = {number: Place(broker.address.host, broker.rack) for number, broker in cluster.brokers.items()}
     controllers = only_controller(cluster) if quorum is None else controllers_of(quorum)
     return machines_of(places, (), controllers.hosts, (state.leader for state in cluster.partitions.values()))

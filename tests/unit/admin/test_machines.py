@@ -10,7 +10,7 @@ from tests.unit.admin.test_quorum import answer_of
 from ottla.admin import Address, Broker, Cluster, Controllers, Machine, Partition
 from ottla.admin.operations import machines
 from ottla.admin.operations.core import Ask
-from ottla.admin.operations.machines import Place, machines_of, on_one_machine, together
+from ottla.admin.operations.machines import Place, is_shared, machines_of, on_one_machine, together
 from ottla.client.errors import BrokerUnavailable, UnsupportedRequest
 from ottla.errors import ErrorCode
 from ottla.protocol.messages import describe_quorum as wire
@@ -30,6 +30,8 @@ def test_brokers_and_the_controller_of_a_unit_are_one_machine() -> None:
     )
     assert [machine.is_up for machine in found] == [True, True, True]
     assert not machines_of({1: A}, {1}, {})[0].is_up
+    assert is_shared(found)
+    assert not is_shared(machines_of({1: A, 2: B}, (), {1: None}))
 
 
 def test_racks_tell_machines_apart_that_one_name_reaches() -> None:

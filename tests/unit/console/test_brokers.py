@@ -1,7 +1,18 @@
 """What the page of the cluster says of brokers, replicas and moves."""
 
-from ottla.admin import Address, Broker, Cluster, Partition, PartitionState, Reassignment, Replica
-from ottla.console.brokers import broker_rows, move, under_replicated
+from ottla.admin import (
+    Address,
+    Broker,
+    Cluster,
+    Partition,
+    PartitionState,
+    Quorum,
+    QuorumListener,
+    QuorumReplica,
+    Reassignment,
+    Replica,
+)
+from ottla.console.brokers import broker_rows, machines_in, move, under_replicated
 
 ZERO, ONE, TWO = (Partition("t", number) for number in range(3))
 CLUSTER = Cluster(
@@ -21,6 +32,14 @@ def test_a_row_for_each_broker_also_for_one_that_is_gone() -> None:
     assert (rows[2].leads, rows[2].preferred, rows[2].replicas, rows[2].behind) == (0, 1, 2, 1)
     assert rows[3].broker is None
     assert (rows[1].directories, rows[2].directories) == ([], None)
+
+
+def test_machines_have_their_controllers() -> None:
+    listener = QuorumListener("CONTROLLER", Address("h", 9093))
+    voter = QuorumReplica(10, None, 5, 0, None, None, (listener,))
+    (machine,) = machines_in(CLUSTER, Quorum(10, 1, 5, (voter,), ()))
+    assert (machine.name, machine.brokers, machine.controllers, machine.leads) == ("h", (1, 2), (10,), 2)
+    assert machines_in(CLUSTER, None)[0].controllers == (1,), "the broker that is the controller"
 
 
 def test_partitions_without_a_leader_come_first() -> None:

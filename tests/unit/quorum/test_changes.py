@@ -222,6 +222,7 @@ def test_a_leader_of_a_bootstrap_checkpoint_writes_its_voters_to_the_log() -> No
 
 def test_kraft_version_is_raised_once_all_voters_have_reported_themselves() -> None:
     host = Host(static=True)
+    assert host.machine.voter_lags == {}
     host.win()
     with pytest.raises(ApiError, match="has not committed"):
         host.machine.upgrade_kraft_version(1, 1, host.now)
