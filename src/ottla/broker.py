@@ -434,6 +434,7 @@ class Broker:
             policies=process.policies,
             failed=self._give_up,
             audit=await self._open_audit(stack),
+            reach=self._platform.connect,
             migration=migration,
             open_authorizer=lambda settings: self._open_authorizer(settings, stack),
             observe=observe,

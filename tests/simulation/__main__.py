@@ -32,14 +32,16 @@ def main() -> int:
     kinds = options.faults.split(",") if options.faults else ()
     if breakage is not None and not kinds:
         kinds = BREAKAGES[breakage].faults
+    quorum = options.quorum or (breakage is not None and BREAKAGES[breakage].quorum)
     began = time.monotonic()
     totals: dict[str, int] = defaultdict(int)
-    _warm_up()
+    _warm_up(quorum=quorum)
     failed: list[int] = []
     done = 0
     for seed in options.seeds:
         plan = Plan(
             seed,
+            quorum=quorum,
             brokers=options.brokers,
             replicas=min(options.replicas, options.brokers),
             seconds=options.seconds,
@@ -66,11 +68,11 @@ def main() -> int:
     return int(not failed) if breakage is not None else int(bool(failed))
 
 
-def _warm_up() -> None:
+def _warm_up(*, quorum: bool) -> None:
     """A short run that imports everything and has the codecs compiled, for all forks."""
     gc.disable()
     logging.disable(logging.CRITICAL)
-    world = World(Plan(0, seconds=1.0, kinds=("kill", "reassign")))
+    world = World(Plan(0, quorum=quorum, seconds=1.0, kinds=("kill", "reassign")))
     world.run()
     KEPT.append(world)
     logging.disable(logging.NOTSET)
@@ -128,6 +130,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--seeds", type=_seeds, default="0:10", metavar="FIRST:LAST", help="from the first to before the last"
     )
+    parser.add_argument("--quorum", action="store_true", help="with controllers in the brokers' processes")
     parser.add_argument("--brokers", type=int, default=3)
     parser.add_argument("--replicas", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=10.0, help="of trouble, in virtual time")
@@ -143,7 +146,8 @@ def _options() -> argparse.Namespace:
 def _log(world: World, *, wanted: bool) -> None:
     class VirtualTime(logging.Formatter):
         def format(self, record: logging.LogRecord) -> str:
-            return f"{world.loop.time():9.3f} {record.levelname} {record.name}: {record.getMessage()}"
+            trace = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
+            return f"{world.loop.time():9.3f} {record.levelname} {record.name}: {record.getMessage()}{trace}"
 
     if not wanted:
         logging.disable(logging.CRITICAL)

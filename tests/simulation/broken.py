@@ -19,7 +19,7 @@ from ottla.log import retention
 from ottla.log.cleaner_map import OffsetMap
 from ottla.log.directories import LogDirectories
 from ottla.log.retention import breached_count
-from ottla.metadata import service as metadata_service
+from ottla.metadata import decisions
 from ottla.metadata.cluster_metadata import ClusterMetadata
 from ottla.metadata.registered_brokers import RegisteredBrokers
 from ottla.replication.compaction import Compaction
@@ -28,6 +28,13 @@ from ottla.replication.fetcher import LeaderFetcher, ReplicaFetchers
 from ottla.replication.maintenance import Maintenance
 from ottla.replication.manager import ReplicaManager
 from ottla.server import fetch_attempt
+from tests.simulation.broken_quorum import (
+    early_unfencing,
+    endless_lease,
+    stale_alter_partition,
+    uncommitted_shrink,
+)
+from tests.simulation.quorum import broken as of_quorums
 
 
 @contextmanager
@@ -58,7 +65,7 @@ def no_epoch_fencing() -> Iterator[None]:
     with (
         patch.object(ReplicaManager, "for_fetch", unfenced),
         patch.object(fetch_attempt.FetchAttempt, "_diverges", lambda *_: False),
-        patch.object(metadata_service, "plan_isr_change", believe),
+        patch.object(decisions, "plan_isr_change", believe),
     ):
         yield
 
@@ -182,6 +189,11 @@ class Breakage(Enum):
     IDLE_FOLLOWERS = "idle-followers"
     DELETE_UNCOMMITTED = "delete-uncommitted"
     COMPACT_THE_NEWEST = "compact-the-newest"
+    COMMIT_WITHOUT_QUORUM = "commit-without-quorum"
+    ENDLESS_LEASE = "endless-lease"
+    EARLY_UNFENCING = "early-unfencing"
+    STALE_ALTER_PARTITION = "stale-alter-partition"
+    UNCOMMITTED_SHRINK = "uncommitted-shrink"
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +207,8 @@ class Case:
     """What the violation says, as a regular expression: a cluster that only does not come to rest is not found out."""
     seed: int
     """One that finds it; another code makes other runs of the same seeds, so that it may be another one by now."""
+    quorum: bool = False
+    """Does it take a quorum of controllers?"""
 
 
 IN_SYNC_LACKS: Final = "which is in sync, ends at"
@@ -210,4 +224,23 @@ BREAKAGES: Final[Mapping[Breakage, Case]] = {
     Breakage.IDLE_FOLLOWERS: Case(idle_followers, ("kill", "stop", "cut"), "keeps too much of", 6),
     Breakage.DELETE_UNCOMMITTED: Case(delete_uncommitted, (), "has deleted what is not committed|has nothing from", 23),
     Breakage.COMPACT_THE_NEWEST: Case(compact_the_newest, ("kill", "elect"), "compacted the newest record of", 0),
+    Breakage.COMMIT_WITHOUT_QUORUM: Case(
+        of_quorums.BREAKAGES[of_quorums.Breakage.COMMIT_WITHOUT_QUORUM].broken,
+        ("cut", "power", "kill"),
+        "metadata log: .* committed",
+        1,
+        quorum=True,
+    ),
+    Breakage.ENDLESS_LEASE: Case(
+        endless_lease, ("from controller", "pause", "cut"), "by itself in epoch .* though it is fenced", 0, quorum=True
+    ),
+    Breakage.EARLY_UNFENCING: Case(
+        early_unfencing, ("kill", "stop", "power"), "is unfenced, and has read up to", 1, quorum=True
+    ),
+    Breakage.STALE_ALTER_PARTITION: Case(
+        stale_alter_partition, ("cut", "from controller", "elect", "storm"), IN_SYNC_LACKS, 1, quorum=True
+    ),
+    Breakage.UNCOMMITTED_SHRINK: Case(
+        uncommitted_shrink, ("from controller", "pause", "cut"), IN_SYNC_LACKS, 0, quorum=True
+    ),
 }

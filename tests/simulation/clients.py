@@ -99,6 +99,8 @@ class SimClient:
 class SimProducer(SimClient):
     """Produces one small batch after the other, each value once; what is not acknowledged may be there or not."""
 
+    acks = -1
+
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._numbers = itertools.count()
@@ -129,7 +131,7 @@ class SimProducer(SimClient):
         data = PartitionProduceData(index=partition, records=batch)
         request = ProduceRequest(
             transactional_id=transactional_id,
-            acks=-1,
+            acks=self.acks,
             timeout_ms=int(ANSWER_WITHIN_S * 800),
             topic_data=[TopicProduceData(name=self._topic, partition_data=[data])],
         )
@@ -146,6 +148,16 @@ class SimProducer(SimClient):
 
     def _refused(self, partition: int, code: ErrorCode) -> None:
         """A produce that is not repeated may be refused for any reason."""
+
+
+class SimCarelessProducer(SimProducer):
+    """Asks the leader alone to acknowledge. What it acknowledges may be lost with it: brokers that do not hold their
+    leadership must not do so."""
+
+    acks = 1
+
+    def _acknowledged(self, _partition: int, _first: int, _values: Sequence[bytes], *, once: bool) -> None:
+        """Nothing is promised."""
 
 
 class SimIdempotentProducer(SimProducer):

@@ -18,7 +18,6 @@ from typing import Final
 
 from ottla.client.asynchronous import AsyncConnection
 from ottla.client.errors import BrokerUnavailable
-from ottla.metadata.store import layout
 from ottla.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -34,9 +33,9 @@ from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
 from ottla.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from ottla.testing.faulty_fs import Operation
 from ottla.testing.simulation.loop import EXECUTOR_S
-from ottla.testing.simulation.machine import DATA, PORT, SimMachine
+from ottla.testing.simulation.machine import DATA, METADATA, PORT, SimMachine
 from ottla.testing.simulation.network import SimNetwork
-from ottla.testing.simulation.store import SimZooKeeper
+from tests.simulation.coordination import Coordination
 from tests.simulation.history import Place
 from tests.simulation.observer import Observer, held_by
 
@@ -63,8 +62,7 @@ class Faults:
         self,
         random: Random,
         network: SimNetwork,
-        machines: Sequence[SimMachine],
-        zookeeper: SimZooKeeper,
+        coordination: Coordination,
         places: Sequence[Place],
         observer: Observer,
     ) -> None:
@@ -72,13 +70,14 @@ class Faults:
         self._random = random
         self._network = network
         self._loop = network.loop
-        self._machines = machines
-        self._store = zookeeper.host
-        self._tree = zookeeper.tree
+        self._machines = coordination.machines
+        self._nodes = coordination.nodes
+        self._coordination = coordination
+        self._stores = coordination.hosts
         self._places = places
         self._observer = observer
         self._requests: dict[asyncio.Task[None], None] = {}
-        self._epoch_ms = machines[0].clock.offset_ms
+        self._epoch_ms = self._machines[0].clock.offset_ms
         self._failing: set[str] = set()
         """Machines with a disk that has failed, or will."""
         self._dark: set[str] = set()
@@ -112,9 +111,13 @@ class Faults:
             "topics": self._change_topics,
             "trim": self._trim,
         }
-        if len(machines) == 1:
+        if len(self._machines) == 1:
             for kind in ("elect", "reassign", "one way", "from controller", "depose", "power all", "replace disk"):
                 del self.kinds[kind]
+        if coordination.is_quorum:
+            for kind in ("store", "from store"):
+                del self.kinds[kind]
+            self.kinds["voters"] = self._change_voters
 
     async def run(self, seconds: float, kinds: Sequence[str] = ()) -> None:
         """Make trouble for so long, of these kinds; without any, of some that the seed decides."""
@@ -134,7 +137,7 @@ class Faults:
         self._network.heal()
         self._calm()
         self._speed_disks_up()
-        for machine in self._machines:
+        for machine in self._nodes:
             self._mend(machine)
             if machine.is_paused:
                 machine.resume()
@@ -148,7 +151,7 @@ class Faults:
     # -- processes and machines ----------------------------------------------------------------------------------------
 
     def _running(self) -> list[SimMachine]:
-        return [machine for machine in self._machines if machine.is_running]
+        return [machine for machine in self._nodes if machine.is_running]
 
     def _victim(self) -> SimMachine | None:
         found = self._running()
@@ -174,7 +177,7 @@ class Faults:
     def _lose_power(self) -> bool:
         if self._failing or self._is_refilling():
             return False
-        self._switch_off(self._random.choice(self._machines))
+        self._switch_off(self._random.choice(self._nodes))
         return True
 
     def _lose_power_everywhere(self) -> bool:
@@ -183,7 +186,7 @@ class Faults:
         if self._failing or self._dark or self._is_refilling():
             return False
         longest_s = self._random.choice((0.05, 1.0, 3.0))
-        for machine in self._machines:
+        for machine in self._nodes:
             self._dark.add(machine.name)
             self._later(longest_s, partial(self._black_out, machine))
         return True
@@ -236,29 +239,29 @@ class Faults:
         return True
 
     def _some_of(self, victim: str) -> list[str]:
-        names = [*(machine.name for machine in self._machines), self._store]
+        names = [*(machine.name for machine in self._nodes), *self._stores]
         return [name for name in names if name != victim and self._random.random() < 0.6]
 
     def _cut(self) -> bool:
-        victim = self._random.choice(self._machines).name
+        victim = self._random.choice(self._nodes).name
         return self._cut_off([victim], self._some_of(victim))
 
     def _cut_one_way(self) -> bool:
-        victim = self._random.choice(self._machines).name
+        victim = self._random.choice(self._nodes).name
         others = self._some_of(victim)
         if self._random.random() < 0.5:
             return self._cut_off([victim], others, one_way=True)
         return self._cut_off(others, [victim], one_way=True)
 
     def _cut_from_store(self) -> bool:
-        return self._cut_off([self._random.choice(self._machines).name], [self._store])
+        return self._cut_off([self._random.choice(self._machines).name], self._stores)
 
     def _cut_from_controller(self) -> bool:
         """One broker does not get through to the controller, or does not hear it, and everybody else does; ZooKeeper
         hears all of them."""
-        controller = f"b{layout.read_image(self._tree.nodes).controller_id}"
+        controller = self._coordination.controller()
         others = [machine.name for machine in self._running() if machine.name != controller]
-        if len(others) == len(self._running()) or not others:
+        if controller is None or len(others) == len(self._running()) or not others:
             return False
         ends = [[self._random.choice(others)], [controller]]
         self._random.shuffle(ends)
@@ -266,18 +269,17 @@ class Faults:
 
     def _lose_store(self) -> bool:
         """Nobody reaches ZooKeeper: all sessions may be over afterwards."""
-        return self._cut_off([machine.name for machine in self._machines], [self._store])
+        return self._cut_off([machine.name for machine in self._machines], self._stores)
 
     def _depose(self) -> bool:
         """What the controller says does not get to some for a while, in which it ceases to be the controller."""
-        holder = layout.read_image(self._tree.nodes).controller_id
-        controller = next((machine.name for machine in self._running() if machine.name == f"b{holder}"), None)
-        if controller is None:
+        controller = self._coordination.controller()
+        if controller is None or all(machine.name != controller for machine in self._running()):
             return False
-        others = [machine.name for machine in self._machines if machine.name != controller]
+        others = [machine.name for machine in self._nodes if machine.name != controller]
         self._network.cut([controller], self._random.sample(others, self._random.randint(1, len(others))), one_way=True)
         until_deposed = self._random.uniform(0.1, 4.0)
-        self._loop.call_later(until_deposed, self._network.cut, [controller], [self._store])
+        self._loop.call_later(until_deposed, self._network.cut, [controller], self._stores or others)
         self._loop.call_later(until_deposed + self._random.uniform(1.5, 4.0), self._network.heal)
         return True
 
@@ -293,7 +295,7 @@ class Faults:
     def _jump_in_time(self) -> bool:
         """The wall clock of one machine goes wrong, or right again."""
         hours = self._random.choice((-24 * 400, -1, 0, 1, 24 * 400))
-        self._random.choice(self._machines).clock.offset_ms = self._epoch_ms + hours * 3_600_000
+        self._random.choice(self._nodes).clock.offset_ms = self._epoch_ms + hours * 3_600_000
         return True
 
     def _calm(self) -> None:
@@ -305,7 +307,7 @@ class Faults:
     def _break_disk(self) -> bool:
         if self._observer.lost_power or self._dark or self._is_refilling():
             return False
-        machine = self._random.choice(self._machines)
+        machine = self._random.choice(self._nodes)
         operation = self._random.choice((Operation.SYNC, Operation.WRITE))
         number = self._random.choice((errno.EIO, errno.ENOSPC))
         machine.fs.fail(operation, LOG_FILES, error=number, skip=self._random.randrange(3), times=1)
@@ -315,10 +317,15 @@ class Faults:
 
     def _fill_disk(self) -> bool:
         """For a while, hardly anything more can be written on one machine."""
-        machine = self._random.choice(self._machines)
+        machine = self._random.choice(self._nodes)
         machine.fs.capacity_bytes = machine.fs.used_bytes() + self._random.randrange(20_000)
-        self._later(5.0, partial(setattr, machine.fs, "capacity_bytes", None))
+        self._later(5.0, partial(self._make_room, machine))
         return True
+
+    def _make_room(self, machine: SimMachine) -> None:
+        machine.fs.capacity_bytes = None
+        if self._coordination.is_quorum:  # a node whose metadata log finds no room ends
+            self.revive(machine)
 
     def _replace_disk(self) -> bool:
         """A machine goes on with an empty disk, perhaps when the others have gone, too, and before they are back."""
@@ -349,7 +356,7 @@ class Faults:
         if machine is None or self._is_changing_disk:
             return self._is_changing_disk
         number = int(machine.name[1:])
-        image = layout.read_image(self._tree.nodes)
+        image = self._coordination.image()
         is_filled = machine.broker is not None and all(
             number in part.isr
             and part.leader >= 0 > part.last_known_leader
@@ -366,7 +373,7 @@ class Faults:
         """An operator gives up partitions that had one replica, on the disk that was replaced."""
         lost = [
             (topic.name, part.partition)
-            for topic in layout.read_image(self._tree.nodes).topics.values()
+            for topic in self._coordination.image().topics.values()
             for part in topic.partitions
             if part.leader < 0 and len(part.replicas) == 1
         ]
@@ -424,6 +431,11 @@ class Faults:
         topic = CreatableTopic(name=name, num_partitions=2, replication_factor=factor, assignments=[], configs=[])
         return self._ask(CreateTopicsRequest(topics=[topic], timeout_ms=2_000), CREATE_TOPICS)
 
+    def _change_voters(self) -> bool:
+        """Add a voter to the quorum, or remove one, whether it is one or not."""
+        request = self._coordination.change_of_voters(self._random)
+        return request is not None and self._ask(request, type(request).VERSIONS[-1])
+
     def _trim(self) -> bool:
         """Delete records up to somewhere."""
         place = self._random.choice(self._places)
@@ -460,5 +472,7 @@ def _is_unprotected(data: bytes, position: int, *, is_compacted: bool) -> bool:
 def _log_files(machine: SimMachine) -> list[str]:
     """The segments of all partitions on a machine."""
     fs = machine.fs
-    directories = [f"{DATA}/{name}" for name, is_directory, _ in fs.names(DATA) if is_directory]
+    directories = [
+        f"{parent}/{name}" for parent in (DATA, METADATA) for name, is_directory, _ in fs.names(parent) if is_directory
+    ]
     return [f"{path}/{name}" for path in directories for name, _, _ in fs.names(path) if name.endswith(".log")]

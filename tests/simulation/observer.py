@@ -9,16 +9,16 @@
     a controller        is not obeyed any more by a broker that has obeyed its successor
 
 It hooks into the log, below everything that decides about replication, and into what carries out a controller's
-requests; the in-sync replicas it reads from ZooKeeper.
+requests; what is in sync its coordinator knows.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 from unittest.mock import patch
 
 from ottla.log.appends import AppendInfo
+from ottla.log.names import METADATA_TOPIC
 from ottla.log.partition_log import PartitionLog
 from ottla.metadata.cluster_metadata import ClusterMetadata
 from ottla.metadata.view import MetadataView
@@ -31,8 +31,8 @@ from ottla.records.record import decode_records
 from ottla.replication.manager import ReplicaManager
 from ottla.replication.partition import Partition
 from ottla.replication.roles import ReplicaRoles
-from ottla.testing.memory_store import MemoryTree
 from ottla.testing.simulation.machine import SimMachine
+from tests.simulation.coordination import Coordination
 from tests.simulation.history import Committed, History, Place
 
 READ_BYTES: Final = 1 << 22
@@ -41,10 +41,10 @@ READ_BYTES: Final = 1 << 22
 class Observer:
     """The observer of one run. Its findings go to `History.fail`."""
 
-    def __init__(self, history: History, machines: Sequence[SimMachine], tree: MemoryTree) -> None:
+    def __init__(self, history: History, coordination: Coordination) -> None:
         self._history = history
-        self._machines = machines
-        self._tree = tree
+        self._machines = machines = coordination.machines
+        self.in_sync = coordination.in_sync
         self._names = {id(machine.fs): machine.name for machine in machines}
         self._writers: dict[tuple[Place, int], str] = {}
         """Who has accepted writes as leader, by partition and leader epoch."""
@@ -75,7 +75,8 @@ class Observer:
             log: PartitionLog, view: memoryview, headers: list[BatchHeader], *more: Any, **named: Any
         ) -> AppendInfo:
             info = append(log, view, headers, *more, **named)
-            self._appended(log, headers)
+            if log.topic_partition.topic != METADATA_TOPIC:
+                self._appended(log, headers)
             return info
 
         def append_as_leader(log: PartitionLog, records: Any, leader_epoch: Any, **more: Any) -> AppendInfo:
@@ -87,7 +88,7 @@ class Observer:
         def high_watermark(log: PartitionLog, offset: Any) -> None:
             before = log.high_watermark
             set_known(log, offset)
-            if log.high_watermark > before:
+            if log.high_watermark > before and log.topic_partition.topic != METADATA_TOPIC:
                 self._committed(log, before)
 
         def taken(roles: ReplicaRoles, request: LeaderAndIsrRequest) -> Any:
@@ -147,7 +148,8 @@ class Observer:
     def _obeys(
         self, metadata: MetadataView, request: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest
     ) -> None:
-        assert isinstance(metadata, ClusterMetadata)
+        if not isinstance(metadata, ClusterMetadata):
+            return  # requests that a broker has derived from the metadata log
         latest = self._obeyed.get(metadata, -1)
         if request.controller_epoch < latest:
             self._history.fail(
@@ -284,11 +286,6 @@ class Observer:
         return self._history.committed[place].end
 
     # -- where to look -------------------------------------------------------------------------------------------------
-
-    def in_sync(self, place: Place) -> list[int]:
-        """The replicas in sync, as ZooKeeper has them."""
-        node = self._tree.nodes.get(f"/brokers/topics/{place.topic}/partitions/{place.partition}/state")
-        return [] if node is None else list(json.loads(node.data)["isr"])
 
     def _of(self, log: PartitionLog) -> tuple[Place, str]:
         return Place(*log.topic_partition), self._names[id(log._fs)]

@@ -16,8 +16,16 @@ RUNS_PER_TEST = 15
 SEEDS = [pytest.param(first, marks=[] if first < 30 else pytest.mark.soak) for first in range(0, 150, RUNS_PER_TEST)]
 """The first seed of each test: `make test` has 30 runs, `make soak` all 150."""
 
-LATE_FOUND = {Breakage.NO_EPOCH_FENCING, Breakage.IDLE_FOLLOWERS}
-"""By `make soak`: their seeds run for long."""
+QUORUM_RUNS_PER_TEST = 5
+QUORUM_SEEDS = [
+    pytest.param(first, marks=pytest.mark.soak if first else []) for first in range(0, 60, QUORUM_RUNS_PER_TEST)
+]
+"""The first seed of each test: `make test` has 5 runs, `make soak` all 60."""
+
+LATE_FOUND = {Breakage.NO_EPOCH_FENCING, Breakage.IDLE_FOLLOWERS} | {
+    breakage for breakage, case in BREAKAGES.items() if case.quorum and breakage is not Breakage.ENDLESS_LEASE
+}
+"""By `make soak`: their seeds run for long, or there are many of them."""
 
 pytestmark = pytest.mark.timeout(400)
 """Half a second of processor time a run may be ten on a machine that is busy."""
@@ -55,6 +63,30 @@ def test_a_broker_that_is_cut_off_from_the_controller_in_one_direction_loses_not
     reports = sound_runs("0:10", "--faults", "from controller,elect,kill")
     assert sum(report["faults"].get("from controller", 0) for report in reports) > 20
     assert min(report["acknowledged"] for report in reports) > 30
+
+
+@pytest.mark.parametrize("first", QUORUM_SEEDS)
+def test_three_brokers_under_a_quorum_keep_what_they_acknowledge(first: int) -> None:
+    """With controllers in their processes, and apart."""
+    reports = sound_runs(f"{first}:{first + QUORUM_RUNS_PER_TEST}", "--quorum", "--seconds", "5")
+    assert sum(report["acknowledged"] for report in reports) > QUORUM_RUNS_PER_TEST * 20
+    assert len({kind for report in reports for kind in report["faults"]}) > 8
+
+
+@pytest.mark.soak
+def test_voters_come_and_go_while_brokers_write() -> None:
+    reports = sound_runs("0:16", "--quorum", "--faults", "voters,kill,power,one way")
+    assert sum(report["faults"].get("voters", 0) for report in reports) > 20
+
+
+@pytest.mark.soak
+def test_a_seed_says_everything_of_a_quorum() -> None:
+    def fingerprints(hash_seed: str) -> list[str]:
+        return [report["fingerprint"] for report in runs("0:4", "--quorum", hash_seed=hash_seed)[1]]
+
+    first = fingerprints("0")
+    assert first == fingerprints("random")
+    assert len(set(first)) == 4
 
 
 @pytest.mark.soak

@@ -11,15 +11,14 @@ from ottla.client.asynchronous import AsyncConnection
 from ottla.client.errors import BrokerUnavailable
 from ottla.ids import TopicName
 from ottla.log.partition_log import PartitionLog
-from ottla.metadata.store import layout
 from ottla.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.replication import compaction
 from ottla.testing.simulation.chance import chance_by_seed, no_collection
 from ottla.testing.simulation.loop import Life, SimLoop
-from ottla.testing.simulation.machine import PORT, SimMachine
+from ottla.testing.simulation.machine import PORT
 from ottla.testing.simulation.network import SimNetwork
-from ottla.testing.simulation.store import SimZooKeeper
-from tests.simulation.clients import SimClient, SimConsumer, SimIdempotentProducer, SimProducer
+from tests.simulation.clients import SimCarelessProducer, SimClient, SimConsumer, SimIdempotentProducer, SimProducer
+from tests.simulation.coordination import SESSION_S, Coordination, Quorum, ZooKeeper
 from tests.simulation.faults import Faults
 from tests.simulation.history import History, Place, Violation
 from tests.simulation.observer import Observer, held_by
@@ -31,7 +30,6 @@ RETENTION_BYTES = 6_000
 COMPACTED_FROM_BYTES = 1_500
 """Coordinators' logs are compacted when so much is new."""
 CREATE_TOPICS = 5
-SESSION_S = 2.0
 BAD_FOR_COMPACTION = frozenset(("disk", "full disk", "bit"))
 LOOK_EVERY_S = 0.05
 PIECES = 0.02
@@ -43,6 +41,8 @@ class Plan:
     """What a run is made of. Seconds are virtual."""
 
     seed: int
+    quorum: bool = False
+    """Are there controllers in the brokers' processes, or is there ZooKeeper?"""
     brokers: int = 3
     partitions: int = 2
     replicas: int = 3
@@ -83,16 +83,17 @@ class World:
         self.random = Random(plan.seed ^ 0x5EED)
         self.network = SimNetwork(self.loop)
         self.network.weather.cut = PIECES
-        self.zookeeper = SimZooKeeper(self.network, session_timeout_seconds=SESSION_S)
         settings = _settings(plan)
-        self.machines = [
-            SimMachine(self.network, self.zookeeper, f"b{number}", {"broker.id": str(number), **settings})
-            for number in range(1, plan.brokers + 1)
-        ]
+        self.coordination: Coordination = (
+            Quorum(self.network, plan.brokers, settings, seed=plan.seed)
+            if plan.quorum
+            else ZooKeeper(self.network, plan.brokers, settings)
+        )
+        self.machines = self.coordination.machines
         self.places = [Place(TOPIC, number) for number in range(plan.partitions)]
         self.history = History()
-        self.observer = Observer(self.history, self.machines, self.zookeeper.tree)
-        self.faults = Faults(self.random, self.network, self.machines, self.zookeeper, self.places, self.observer)
+        self.observer = Observer(self.history, self.coordination)
+        self.faults = Faults(self.random, self.network, self.coordination, self.places, self.observer)
         self._clients: list[asyncio.Task[None]] = []
 
     # -- the run -------------------------------------------------------------------------------------------------------
@@ -101,19 +102,23 @@ class World:
         """Raises Violation, or whatever a client has failed with."""
         asyncio.set_event_loop(self.loop)
         early = patch.object(compaction, "_READ_AT_TAKEOVER_BYTES", COMPACTED_FROM_BYTES)
-        with no_collection(), chance_by_seed(self.plan.seed), self.observer.installed(), early:
+        seen = self.coordination.installed(self.history, self.observer.look)
+        with no_collection(), chance_by_seed(self.plan.seed), self.observer.installed(), seen, early:
             return self.loop.run_until_complete(self._run())
 
     async def _run(self) -> Report:
         self.history.broken = self.loop.create_future()
-        background = [self.loop.create_task(self.zookeeper.run()), self.loop.create_task(self._look())]
-        for machine in self.machines:
+        background = [self.loop.create_task(self.coordination.run()), self.loop.create_task(self._look())]
+        self.coordination.begin()
+        for machine in self.coordination.nodes:
             machine.start()
         await self._create_topic()
         self._start_clients()
         await self._watch(self.faults.run(self.plan.seconds, self.plan.kinds))
         self.faults.end()
         await self._watch(self._until_healed())
+        if self.plan.quorum:
+            await self._watch(self._until_acknowledged())
         await self._watch(asyncio.sleep(0.3))
         clients, self._clients = self._clients, []
         for task in clients:
@@ -187,6 +192,8 @@ class World:
             return self.network, name, names, TOPIC, self.history, plan.mean_pause_s
 
         clients: list[SimClient] = [SimProducer(*arguments(f"p{number}")) for number in range(plan.producers)]
+        if plan.quorum:
+            clients.append(SimCarelessProducer(*arguments("l0")))
         clients += [SimIdempotentProducer(*arguments(f"i{number}")) for number in range(plan.idempotent)]
         clients += [SimTransactor(*arguments(f"t{number}")) for number in range(plan.transactional)]
         clients += [
@@ -209,15 +216,23 @@ class World:
         while (ailment := self._ailment(at_rest=at_rest)) is not None:
             if self.loop.time() > deadline:
                 raise Violation(f"{self.loop.time():.3f} s: does not heal: {ailment}; {self._problems()}")
-            for machine in self.machines:
+            for machine in self.coordination.nodes:
                 self.faults.revive(machine)
             self.faults.begin_lost_anew()
             await asyncio.sleep(0.1)
 
+    async def _until_acknowledged(self) -> None:
+        """Raises Violation if no record is acknowledged any more."""
+        before, deadline = self.history.count, self.loop.time() + self.plan.heals_within_s
+        while self.history.count == before:
+            if self.loop.time() > deadline:
+                raise Violation(f"{self.loop.time():.3f} s: nothing is acknowledged; {self._problems()}")
+            await asyncio.sleep(LOOK_EVERY_S)
+
     def _ailment(self, *, at_rest: bool) -> str | None:
         """What is not yet as it has to be: all replicas in sync and alike, and every broker knowing it."""
-        alone = self.plan.brokers == 1
-        told = layout.read_image(self.zookeeper.tree.nodes)
+        alone = self.plan.brokers == 1 and not self.plan.quorum
+        told = self.coordination.image()
         for machine in self.machines:
             broker = machine.broker
             if broker is None:
@@ -249,8 +264,8 @@ class World:
                         f"{machine.name} ends {place} at {replica.log.log_end_offset}, and knows of "
                         f"{replica.log.high_watermark} to be committed: {end} are"
                     )
-            if not alone and image.controller_id != told.controller_id:
-                return f"{machine.name} takes {image.controller_id} for the controller, which is {told.controller_id}"
+        if (ailment := self.coordination.ailment()) is not None:
+            return ailment
         return self.history.awaits_markers() if at_rest else None
 
     def _too_much(self, place: Place, log: PartitionLog) -> str | None:
@@ -265,7 +280,9 @@ class World:
         return f"{size} bytes, {most} at most" if size > most else None
 
     def _problems(self) -> str:
-        return ", ".join(f"{machine.name}: {machine.problem!r}" for machine in self.machines if machine.problem)
+        return ", ".join(
+            f"{machine.name}: {machine.problem!r}" for machine in self.coordination.nodes if machine.problem
+        )
 
 
 def _settings(plan: Plan) -> dict[str, str]:
@@ -282,7 +299,7 @@ def _settings(plan: Plan) -> dict[str, str]:
         "transaction.state.log.num.partitions": "1",
         "transaction.state.log.replication.factor": str(plan.replicas),
         "transaction.state.log.min.isr": str(max(1, plan.replicas - 1)),
-        "zookeeper.session.timeout.ms": str(int(SESSION_S * 1000)),
+        **({} if plan.quorum else {"zookeeper.session.timeout.ms": str(int(SESSION_S * 1000))}),
         "replica.lag.time.max.ms": "1500",
         "replica.fetch.wait.max.ms": "400",
         "replica.socket.timeout.ms": "1500",
@@ -290,6 +307,5 @@ def _settings(plan: Plan) -> dict[str, str]:
         "request.timeout.ms": "2000",
         "controlled.shutdown.retry.backoff.ms": "300",
         "leader.imbalance.check.interval.seconds": "3",
-        **({"zookeeper.connect": "zk:2181"} if plan.brokers > 1 else {}),
         **plan.settings,
     }

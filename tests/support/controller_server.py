@@ -67,6 +67,7 @@ async def running(loop: Any, node: MemoryQuorum | None = None, **settings: str) 
             policies=await open_policies(view),
             failed=failures.append,
             open_authorizer=open_authorizer,
+            reach=connect,
         )
         yield server
     assert failures == []

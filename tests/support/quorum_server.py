@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from random import Random
 from typing import Any, Final, Self
 from uuid import UUID, uuid4
 
@@ -112,7 +111,6 @@ class QuorumServer:
             fs=fs or RealFileSystem(),
             clock=clock or SystemClock(),
             connect=connect,
-            random=Random(node_id),
             linger_ms=linger_ms,
             failed=self.problems.append,
         )

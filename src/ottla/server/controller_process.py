@@ -63,12 +63,13 @@ async def start_controller(
     failed: Callable[[str], None],
     audit: "AuditLog | None",
     open_authorizer: OpenAuthorizer,
+    reach: "Connect",
     migration: "Migration | None" = None,
     observe: Observe,
 ) -> ControllerServer:
     """Start the controller of this process, at `listeners`, which are not open yet; `stack` stops it. `directories` are
-    the broker's, `connect` reaches other controllers, `migration` is that of a cluster which comes from ZooKeeper.
-    `observe` as `open_controller`.
+    the broker's, `connect` reaches other controllers, `reach` any address, `migration` is that of a cluster which comes
+    from ZooKeeper. `observe` as `open_controller`.
 
     Raises `InvalidConfig` for a directory that was not formatted, or is another node's; as `lone_metadata` and
     `open_controller` do.
@@ -121,6 +122,7 @@ async def start_controller(
         audit=audit,
         open_authorizer=open_authorizer,
         observe=observe,
+        reach=reach,
     )
     if migration is None:
         server.when_caught_up(lambda: warn_of_missing_users(config, server.replay.image))

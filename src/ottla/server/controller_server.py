@@ -14,7 +14,6 @@ from uuid import uuid4
 from ottla.client.asynchronous import AsyncConnection
 from ottla.client.errors import ClientError
 from ottla.client.sansio.handshake import handshake
-from ottla.client.sockets import connect as connect_plainly
 from ottla.cluster.image import SECURITY_PROTOCOL_CODES, empty_image
 from ottla.cluster.metadata_log.levels import CONTROLLER_REGISTRATIONS_SINCE, RANGES
 from ottla.config.authorizer import authorizer_settings
@@ -182,9 +181,9 @@ async def open_controller(
     take_over: TakeOver | None = None,
     policies: Policies,
     failed: Callable[[str], None],
+    reach: "Connect",
     audit: "AuditLog | None" = None,
     open_authorizer: OpenAuthorizer | None = None,
-    reach: "Connect" = connect_plainly,
     observe: Observe = lambda dispatcher: dispatcher,
 ) -> ControllerServer:
     """Start a controller; `stack` stops it. `config` has the controller's listeners, `connect` reaches others',

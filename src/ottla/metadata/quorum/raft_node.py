@@ -14,11 +14,11 @@ end when their metadata log fails.
 import asyncio
 import contextlib
 import logging
+import random
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from random import Random
 from typing import Any, TypeVar
 
 from ottla.client.sockets import Connect
@@ -73,7 +73,6 @@ class RaftNode:
         fs: FileSystem,
         clock: Clock,
         connect: Connect,
-        random: Random | None = None,
         linger_ms: int = 25,
         failed: Callable[[BaseException], None] = _ignore,
     ) -> None:
@@ -88,7 +87,6 @@ class RaftNode:
         self._fs = fs
         self._clock = clock
         self._connect = connect
-        self._random = random or Random()
         self._failed = failed
         self._threads = ThreadPoolExecutor(3, thread_name_prefix="ottla quorum")
         self._tasks = Tasks()
@@ -218,7 +216,7 @@ class RaftNode:
         """See `QuorumNode`."""
         self._log = await self._in_thread(self._open)
         election = await self._in_thread(election_file.read, self._fs, self._log.directory)
-        self._machine = QuorumMachine(self.own, self._config, self._log, self._random.randrange)
+        self._machine = QuorumMachine(self.own, self._config, self._log, random.randrange)
         machine = self._machine
         self._snapshotting = Snapshotting(
             self._log, machine, self._log_config, self._syncing, self._in_thread, self._tasks
@@ -443,14 +441,12 @@ class RaftNode:
 
     async def _until_handed_over(self) -> None:
         """Wait until the machine is done with its shutdown, at most for the time of an election."""
-        assert self._machine is not None
-        deadline = self._clock.monotonic() + self._config.election_timeout_ms / 1000
-        while not self._is_closed and self._clock.monotonic() < deadline:
-            self._handled.clear()
-            if self._machine.has_shut_down and not self._inputs:
-                return
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(deadline - self._clock.monotonic()):
+        machine = self._machine
+        assert machine is not None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._config.election_timeout_ms / 1000):
+                while not self._is_closed and (self._inputs or not machine.has_shut_down):
+                    self._handled.clear()
                     await self._handled.wait()
 
     # --- syncs, snapshots, deletion -----------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import cast
 
 from ottla.broker import Broker
 from ottla.config.loading import load
+from ottla.metadata.quorum.formatting import Wishes, format_node
 from ottla.platform import Platform
 from ottla.replication.group_commit import GroupCommit
 from ottla.testing.faulty_fs import FaultyFS, Survival
@@ -17,20 +18,25 @@ from ottla.testing.simulation.network import SimNetwork
 from ottla.testing.simulation.store import SimStore, SimZooKeeper
 
 DATA: str = "/data"
+METADATA: str = "/metadata"
+"""Where nodes of a quorum keep its log."""
 PORT: int = 9092
 
 
 class SimMachine:
     """A machine named `name`, on which one broker can be started, stopped, killed, and started again."""
 
-    def __init__(self, network: SimNetwork, zookeeper: SimZooKeeper, name: str, settings: dict[str, str]) -> None:
+    def __init__(
+        self, network: SimNetwork, zookeeper: SimZooKeeper | None, name: str, settings: dict[str, str]
+    ) -> None:
         self.name = name
         self.network = network
         self.host = network.host(name)
         self.loop: SimLoop = network.loop
         self.clock = SimClock(self.loop)
         self.fs = FaultyFS(seed=self.loop.random.getrandbits(32), clock=self.clock)
-        self.fs.make_directory(DATA)
+        for directory in (DATA, METADATA):
+            self.fs.make_directory(directory)
         self.fs.sync_directory("/")
         self.broker: Broker | None = None
         self.problem: BaseException | None = None
@@ -49,6 +55,11 @@ class SimMachine:
     def is_paused(self) -> bool:
         return self._life is not None and self._life.is_paused
 
+    def format(self, wishes: Wishes) -> None:
+        """Format the directories of a node of a quorum. Raises InvalidConfig."""
+        config, _ = load(None, self._settings)
+        format_node(self.fs, self.clock, config, wishes)
+
     def start(self) -> None:
         """Start the broker's process; it serves when it is ready."""
         assert self._life is None, f"{self.name} runs already"
@@ -62,6 +73,8 @@ class SimMachine:
         assert is_to_stop is not None
         config, _ = load(None, self._settings)
         broker = Broker(config, platform=self._as_platform())
+        if self._zookeeper is None:
+            broker.on_failure = self.stop
         try:
             async with broker:
                 self.broker = broker
@@ -123,7 +136,7 @@ class SimMachine:
             fs=self.fs,
             open_sockets=lambda _host, port: [cast("socket", self.host.listen(port))],
             connect=cast("Callable[..., object]", self.host.connect),  # type: ignore[arg-type]
-            resolve=_resolve,
+            resolve=self._resolve,
             new_flusher=partial(
                 GroupCommit,
                 runner=_ExecutorRunner(self.loop),
@@ -131,17 +144,16 @@ class SimMachine:
                 kernel=lambda: None,
                 monotonic=self.loop.time,
             ),
-            open_store=self._open_store,
+            open_store=None if self._zookeeper is None else self._open_store,
         )
 
+    async def _resolve(self, host: str) -> frozenset[str]:
+        return frozenset((self.network.host(host).address,))
+
     def _open_store(self, _file: Path) -> SimStore:
+        assert self._zookeeper is not None
         self._store = SimStore(self._zookeeper, self.name)
         return self._store
-
-
-async def _resolve(host: str) -> frozenset[str]:
-    """Names are addresses here."""
-    return frozenset((host,))
 
 
 class _ExecutorRunner:

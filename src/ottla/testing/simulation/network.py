@@ -18,7 +18,7 @@ import struct
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 from zlib import crc32
 
 from ottla.testing.simulation.loop import NOBODY, SimLoop
@@ -56,10 +56,22 @@ class _Direction:
         """Sent while the hosts could not reach one another; None is the end."""
 
 
+class _End(NamedTuple):
+    """Where a connection ends."""
+
+    host: "SimHost"
+    port: int
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """What programs see of it."""
+        return self.host.address, self.port
+
+
 class SimSocket:
     """One end of a connection, with what is used of `socket.socket`; non-blocking."""
 
-    def __init__(self, network: "SimNetwork", local: tuple[str, int], peer: tuple[str, int]) -> None:
+    def __init__(self, network: "SimNetwork", local: "_End", peer: "_End") -> None:
         self._network = network
         self._local, self._peer = local, peer
         self._incoming = _Direction()
@@ -110,16 +122,26 @@ class SimSocket:
     def incoming(self) -> _Direction:
         return self._incoming
 
+    @property
+    def host(self) -> str:
+        """The name of the host of this end."""
+        return self._local.host.name
+
+    @property
+    def peer_host(self) -> str:
+        """The name of the host of the other end."""
+        return self._peer.host.name
+
     # -- for programs --------------------------------------------------------------------------------------------------
 
     def fileno(self) -> int:
         return -1 if self._is_closed else self._number
 
     def getpeername(self) -> tuple[str, int]:
-        return self._peer
+        return self._peer.address
 
     def getsockname(self) -> tuple[str, int]:
-        return self._local
+        return self._local.address
 
     def setsockopt(self, *_: object) -> None:
         """All options are alike here."""
@@ -158,10 +180,10 @@ class SimSocket:
             while filled < len(buffer) and (not total or self._incoming.arrived):
                 received = self.recv_into(memoryview(buffer)[filled:])
                 if not received:
-                    return total, [], 0, self._peer
+                    return total, [], 0, self.getpeername()
                 filled += received
                 total += received
-        return total, [], 0, self._peer
+        return total, [], 0, self.getpeername()
 
     def send(self, data: bytes | bytearray | memoryview, _flags: int = 0) -> int:
         return self.sendmsg([data])
@@ -194,7 +216,7 @@ class SimSocket:
         if self._is_closed:
             raise OSError(errno.EBADF, "the socket is closed")
         if self._is_reset:
-            raise ConnectionResetError(errno.ECONNRESET, f"{self._peer[0]}:{self._peer[1]} has reset the connection")
+            raise ConnectionResetError(errno.ECONNRESET, f"{self.peer_host}:{self._peer.port} has reset the connection")
 
     def _room(self) -> int:
         if self.other is None:
@@ -237,7 +259,7 @@ class SimListeningSocket:
         return self._number
 
     def getsockname(self) -> tuple[str, int]:
-        return self._host.name, self._port
+        return self._host.address, self._port
 
     def close(self) -> None:
         """Stop listening; connections that wait are reset."""
@@ -251,9 +273,10 @@ class SimListeningSocket:
 class SimHost:
     """One machine on the network."""
 
-    def __init__(self, network: "SimNetwork", name: str) -> None:
+    def __init__(self, network: "SimNetwork", name: str, number: int) -> None:
         self.network = network
         self.name = name
+        self.address = f"10.0.{number // 256}.{number % 256}"
         self.listening: dict[int, SimListeningSocket] = {}
         self.sockets: list[SimSocket] = []
         self._next_port = 32_768
@@ -278,7 +301,7 @@ class SimHost:
         if listening is None:
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"nothing listens at {name}:{port}")
         self._next_port += 1
-        here, there = (self.name, self._next_port), (name, port)
+        here, there = _End(self, self._next_port), _End(network.host(name), port)
         mine, theirs = SimSocket(network, here, there), SimSocket(network, there, here)
         mine.other, theirs.other = theirs, mine
         for host, sock in ((self, mine), (network.host(name), theirs)):
@@ -314,7 +337,7 @@ class SimNetwork:
     def host(self, name: str) -> SimHost:
         """The host of this name, created when it is first used."""
         if name not in self._hosts:
-            self._hosts[name] = SimHost(self, name)
+            self._hosts[name] = SimHost(self, name, len(self._hosts) + 1)
         return self._hosts[name]
 
     def reaches(self, sender: str, receiver: str) -> bool:
@@ -382,13 +405,13 @@ class SimNetwork:
 
     def reset_later(self, sock: SimSocket) -> None:
         """The end of a connection learns that the other does not know it any more."""
-        if self.reaches(sock.getpeername()[0], sock.getsockname()[0]):
+        if self.reaches(sock.peer_host, sock.host):
             self.loop.call_later(self.delay(), sock.reset, context=NOBODY)
         else:
             self._late_resets.append(sock)
 
     def _carry(self, sender: SimSocket, receiver: SimSocket, data: bytes | None) -> None:
-        if receiver.incoming.held or not self.reaches(sender.getsockname()[0], receiver.getsockname()[0]):
+        if receiver.incoming.held or not self.reaches(sender.host, receiver.host):
             receiver.incoming.held.append(data)
         else:
             self._deliver(receiver, data)
