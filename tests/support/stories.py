@@ -1,8 +1,9 @@
 """Stories told to two brokers, request by request, and what each answered, line by line, to be compared."""
 
 import time
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 from uuid import UUID
 
 from ottla.protocol.messages import create_topics as ct
@@ -18,9 +19,18 @@ from ottla.records.record import Record, encode_batch
 from tests.support.eventually import eventually
 from tests.support.raw_client import ClosedError, ask
 
+_Side = TypeVar("_Side")
+_Found = TypeVar("_Found")
+
 IGNORED = frozenset({"throttle_time_ms", "port", "host"})
 NOW_MS = int(time.time() * 1000)
 UNKNOWN_ID = UUID(int=0xABCDEF)
+
+
+def at_once(story: Callable[[_Side], _Found], sides: Iterable[_Side]) -> list[_Found]:
+    """What a story finds on each side, told in a thread for each: it mostly waits for timers of the broker."""
+    with ThreadPoolExecutor() as threads:
+        return list(threads.map(story, sides))
 
 
 class Teller:

@@ -4,13 +4,13 @@ import re
 import time
 from pathlib import Path
 
-import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.broker_process import BrokerProcess
 from tests.support.eventually import eventually
 from tests.support.genuine import GenuineKafka
 from tests.support.ottla_process import OttlaProcess
+from tests.support.stories import at_once
 from tests.support.tool_server import kafka_tool
 
 KEEPING, FORGETTING = "keeping-tombstones", "forgetting-tombstones"
@@ -114,12 +114,12 @@ def live_through(broker: BrokerProcess) -> tuple[dict[str, list[object]], dict[s
     return seen, {topic: batches(broker, topic) for topic in TOPICS}
 
 
-@pytest.mark.timeout(120)
 def test_the_same_is_left(tmp_path: Path) -> None:
-    with GenuineKafka(tmp_path / "kafka", properties=PROPERTIES) as kafka:
-        expected = live_through(kafka)
-    with OttlaProcess(tmp_path / "ottla", properties=PROPERTIES) as ottla:
-        found = live_through(ottla)
+    with (
+        GenuineKafka(tmp_path / "kafka", properties=PROPERTIES) as kafka,
+        OttlaProcess(tmp_path / "ottla", properties=PROPERTIES) as ottla,
+    ):
+        expected, found = at_once(live_through, (kafka, ottla))
     for topic in TOPICS:
         assert found[0][topic] == expected[0][topic], topic
         assert found[1][topic] == expected[1][topic], topic

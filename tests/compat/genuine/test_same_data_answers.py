@@ -13,7 +13,7 @@ import pytest
 from tests.support.genuine import GenuineKafka
 from tests.support.ottla_process import OttlaProcess
 from tests.support.raw_client import ask
-from tests.support.stories import NOW_MS, UNKNOWN_ID, Teller, batch, fetch, list_offsets, produce
+from tests.support.stories import NOW_MS, UNKNOWN_ID, Teller, at_once, batch, fetch, list_offsets, produce
 
 from ottla.protocol.messages import delete_records as dr
 from ottla.records.batch import Compression, seal
@@ -35,8 +35,7 @@ def pair() -> Iterator[Pair]:
 
 def compare(pair: Pair, story: Callable[[Teller], None]) -> None:
     tellers = [Teller(bootstrap) for bootstrap in pair]
-    for teller in tellers:
-        story(teller)
+    at_once(story, tellers)
     assert tellers[1].lines == tellers[0].lines
 
 
