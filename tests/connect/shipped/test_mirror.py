@@ -5,7 +5,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.connect.api import ConfigError, ConnectError, Progress, Retriable, SourceRecord
@@ -46,6 +53,20 @@ def produce(broker: BrokerProcess, topic: str, records: list[SourceRecord]) -> N
         partition = each.partition if each.partition is not None else 0
         producer.produce(topic, each.value, each.key, partition, timestamp=each.timestamp or 0, headers=headers)
     producer.flush()
+
+
+def commit(admin: AdminClient, group: str, place: TopicPartition) -> None:
+    """Have a group at a place, once its coordinator has come up."""
+    committed = [ConsumerGroupTopicPartitions(group, [place])]
+
+    def done() -> bool:
+        (answer,) = admin.alter_consumer_group_offsets(committed, request_timeout=10).values()
+        try:
+            return all(each.error is None for each in answer.result().topic_partitions or [])
+        except KafkaException:  # it has not
+            return False
+
+    eventually(done)
 
 
 def record(number: int, partition: int) -> SourceRecord:
@@ -114,13 +135,7 @@ def test_groups_move_to_where_they_were(there: BrokerProcess, here: BrokerProces
     for answer in far.create_topics([NewTopic("payments", num_partitions=1)]).values():
         answer.result()
     produce(there, "payments", [record(n, 0) for n in range(5)])
-    committed = [ConsumerGroupTopicPartitions("billing", [TopicPartition("payments", 0, 5)])]
-
-    def done() -> bool:  # by a coordinator that has come up
-        (answer,) = far.alter_consumer_group_offsets(committed).values()
-        return all(each.error is None for each in answer.result().topic_partitions or [])
-
-    eventually(done, timeout_s=60)
+    commit(far, "billing", TopicPartition("payments", 0, 5))
     settings = config(
         there, topics="payments", sync_group_offsets_enabled="true", sync_group_offsets_interval_seconds="1"
     )
@@ -254,13 +269,7 @@ def test_one_group_that_cannot_be_moved_stops_no_other(there: BrokerProcess, her
     produce(there, "refunds", [record(n, 0) for n in range(5)])
     groups = ["a-with-members", "b-without"]
     for group in groups:
-        committed = [ConsumerGroupTopicPartitions(group, [TopicPartition("refunds", 0, 5)])]
-
-        def done(committed: Any = committed) -> bool:
-            (answer,) = far.alter_consumer_group_offsets(committed).values()
-            return all(each.error is None for each in answer.result().topic_partitions or [])
-
-        eventually(done, timeout_s=60)
+        commit(far, group, TopicPartition("refunds", 0, 5))
     settings = config(
         there, topics="refunds", sync_group_offsets_enabled="true", sync_group_offsets_interval_seconds="1"
     )
