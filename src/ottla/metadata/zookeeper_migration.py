@@ -64,8 +64,8 @@ class ZooKeeperMigration:
         """The freeze, which this node has made if none was there; None while brokers are not ready."""
         freeze = migration_layout.read_freeze(await self._store.read(migration_layout.MIGRATION_PATH))
         if freeze is None:
-            nodes = await self._all_nodes()
-            missing = self._missing(nodes)
+            nodes = await self._all_nodes(epoch)
+            missing = self._missing(nodes, epoch)
             if missing:
                 self._wait_for(missing)
                 return None
@@ -76,7 +76,7 @@ class ZooKeeperMigration:
             raise WrongCluster(self._wrong(freeze.cluster_id))
         return freeze
 
-    async def _all_nodes(self) -> dict[str, Node]:
+    async def _all_nodes(self, epoch: int) -> dict[str, Node]:
         """The tree; while a broker that runs is not ready, only the part that `_missing` needs."""
         some: dict[str, Node] = {}
         for path in (
@@ -86,16 +86,17 @@ class ZooKeeperMigration:
             layout.CONTROLLER_EPOCH_PATH,
         ):
             some |= await self._store.read(path)
-        return some if self._missing(some) else await self._store.read("/")
+        return some if self._missing(some, epoch) else await self._store.read("/")
 
-    def _missing(self, nodes: Mapping[str, Node]) -> str:
+    def _missing(self, nodes: Mapping[str, Node], epoch: int) -> str:
         """What has to happen before the freeze, as the end of a sentence; empty if nothing has."""
         image = layout.read_image(nodes)
         if image.cluster_id != self._cluster_id:
             raise WrongCluster(self._wrong(image.cluster_id))
         if layout.CONTROLLER_EPOCH_PATH not in nodes:
             return "none of its brokers has been the controller yet"
-        unready = migration_layout.unready(image, migration_layout.read_announcements(nodes))
+        announcements = migration_layout.read_announcements(nodes)
+        unready = migration_layout.unready(image, announcements, (self._node_id, epoch))
         return "; ".join(f"broker {broker_id} {why}" for broker_id, why in unready.items())
 
     def _wrong(self, found: str) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
+from ottla.cluster.image import NO_LEADER
 from ottla.cluster.metadata_log.state import ClusterState
 from ottla.config.quorum import SWITCH
 from ottla.errors import InvalidConfig, OttlaError, sentence
@@ -138,7 +139,9 @@ class Migration:
         while not self._arrived.is_set():
             if metadata.is_registered:
                 problem = _problem(node, directories)
-                wanted = announcement_node(Announcement(metadata.broker_epoch, self.incarnation_id, problem))
+                leader_id, epoch = node.leader
+                leader = NO_LEADER if leader_id is None else leader_id, epoch
+                wanted = announcement_node(Announcement(metadata.broker_epoch, self.incarnation_id, leader, problem))
                 try:
                     known = (await self._store.read(path)).get(path)
                     if known is None or not known.is_own:  # that of a process before goes with its session

@@ -15,7 +15,7 @@ from ottla.errors import ApiError
 from ottla.ids import BrokerId, LeaderEpoch, PartitionId, TopicId, TopicName
 from ottla.metadata import zookeeper_migration
 from ottla.metadata.store import layout
-from ottla.metadata.store.base import Create, Operation, StoreUnavailable
+from ottla.metadata.store.base import Create, Delete, Operation, StoreUnavailable
 from ottla.metadata.store.migration_layout import (
     MIGRATION_PATH,
     Announcement,
@@ -59,7 +59,9 @@ async def opened(tree: MemoryTree, make: Callable[[MemoryTree], MemoryStore] = M
     return store
 
 
-async def on_zookeeper(tree: MemoryTree, *, ready: Sequence[BrokerId] = (ONE, TWO)) -> list[MemoryStore]:
+async def on_zookeeper(
+    tree: MemoryTree, *, ready: Sequence[BrokerId] = (ONE, TWO), leader: tuple[int, int] = (9, 4)
+) -> list[MemoryStore]:
     """The sessions of two brokers, the first of which is the controller."""
     first = await opened(tree)
     commands: list[Command] = [
@@ -77,15 +79,15 @@ async def on_zookeeper(tree: MemoryTree, *, ready: Sequence[BrokerId] = (ONE, TW
             layout.operations_for([RegisterBroker(broker)], empty_image(CLUSTER), {}, controller_epoch=0, now_ms=0)
         )
         if broker_id in ready:
-            await announce(session, broker_id)
+            await announce(session, broker_id, leader)
         sessions.append(session)
     return sessions
 
 
-async def announce(session: MemoryStore, broker_id: BrokerId) -> None:
+async def announce(session: MemoryStore, broker_id: BrokerId, leader: tuple[int, int] = (9, 4)) -> None:
     path = f"{layout.BROKERS_PATH}/{broker_id}"
     epoch = (await session.read(path))[path].created
-    ready = Announcement(epoch, incarnation(broker_id))
+    ready = Announcement(epoch, incarnation(broker_id), leader)
     await session.commit([Create(announcement_path(broker_id), announcement_node(ready), True)])
 
 
@@ -139,6 +141,10 @@ def test_another_controller_goes_on_where_one_has_died(at: int, after: bool) -> 
             await ZooKeeperMigration(dying, CLUSTER, 9).first_records(4)
         if MIGRATION_PATH in tree.nodes:  # brokers that have ended since are in the freeze
             sessions[1].expire()
+        else:  # they follow the new controller
+            for session, broker_id in zip(sessions, (ONE, TWO), strict=True):
+                await session.commit([Delete(announcement_path(broker_id), 0)])
+                await announce(session, broker_id, (8, 5))
         check(tree, await ZooKeeperMigration(await opened(tree), CLUSTER, 8).first_records(5))
 
     asyncio.run(main())
@@ -185,7 +191,7 @@ def test_a_store_that_is_away_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
 async def take_over(epoch: int) -> list[bytes]:
     """A tree with two brokers that are ready."""
     tree = MemoryTree()
-    await on_zookeeper(tree)
+    await on_zookeeper(tree, leader=(9, epoch))
     return await ZooKeeperMigration(await opened(tree), CLUSTER, 9).first_records(epoch)
 
 

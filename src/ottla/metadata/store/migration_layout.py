@@ -1,7 +1,8 @@
 """PURE. What a cluster that moves from ZooKeeper to a quorum of controllers has in ZooKeeper, and when it is ready.
 
-    /ottla/migration/1   {"version":1,"epoch":77,"incarnation":"...","problem":""}: broker 1, registered in that epoch,
-                         is ready to move, unless there is a problem (bound to its session)
+    /ottla/migration/1   {"version":1,"epoch":77,"incarnation":"...","leader":[11,3],"problem":""}: broker 1, registered
+                         in epoch 77, is ready to move to the quorum that controller 11 leads in epoch 3, unless there
+                         is a problem (bound to its session)
     /migration           the tree is frozen: nothing of it changes any more. In Kafka's format (KIP-866), with the
                          cluster and its brokers at that moment as Ottla's own addition
     /controller          {"brokerid":-1,...}: no broker is the controller, and none becomes it
@@ -32,6 +33,8 @@ class Announcement(NamedTuple):
     """That of its registration in ZooKeeper: another process of the broker has another one."""
     incarnation_id: UUID
     """With which it will register with the quorum."""
+    leader: tuple[int, int]
+    """The active controller that it follows, and the epoch: there might be two quorums by mistake."""
     problem: str = ""
     """Why it is not ready after all, as the end of a sentence about it."""
 
@@ -62,6 +65,7 @@ def announcement_node(announcement: Announcement) -> bytes:
             "version": 1,
             "epoch": announcement.broker_epoch,
             "incarnation": uuid_to_text(announcement.incarnation_id),
+            "leader": list(announcement.leader),
             "problem": announcement.problem,
         }
     )
@@ -79,6 +83,7 @@ def read_announcements(nodes: Mapping[str, Node]) -> dict[BrokerId, Announcement
             found[BrokerId(int(name))] = Announcement(
                 int(value["epoch"]),
                 uuid_from_text(value["incarnation"]),
+                _pair(*value["leader"]),
                 str(value.get("problem", "")),
             )
         except (ValueError, KeyError, TypeError, AttributeError):
@@ -86,8 +91,11 @@ def read_announcements(nodes: Mapping[str, Node]) -> dict[BrokerId, Announcement
     return found
 
 
-def unready(image: MetadataImage, announcements: Mapping[BrokerId, Announcement]) -> dict[BrokerId, str]:
-    """The brokers that the move has to wait for, with what is missing: all that run or hold replicas have to be ready.
+def unready(
+    image: MetadataImage, announcements: Mapping[BrokerId, Announcement], leader: tuple[int, int]
+) -> dict[BrokerId, str]:
+    """The brokers that the move has to wait for, with what is missing: all that run or hold replicas have to be ready,
+    and to follow this leader.
 
     A broker that is down might come back with replaced disks, and the quorum could not know.
     """
@@ -101,6 +109,8 @@ def unready(image: MetadataImage, announcements: Mapping[BrokerId, Announcement]
             missing[broker_id] = "was started without the settings of the quorum"
         elif announced.problem:
             missing[broker_id] = announced.problem
+        elif announced.leader != leader:
+            missing[broker_id] = f"follows controller {announced.leader[0]}, in epoch {announced.leader[1]}"
     return missing
 
 
@@ -168,6 +178,10 @@ def _next_epoch(nodes: Mapping[str, Node]) -> Update:
     """Deposes the broker that is the controller: its commits check this node."""
     node = nodes[layout.CONTROLLER_EPOCH_PATH]
     return Update(layout.CONTROLLER_EPOCH_PATH, str(int(node.data) + 1).encode(), node.version)
+
+
+def _pair(leader_id: int, epoch: int) -> tuple[int, int]:
+    return int(leader_id), int(epoch)
 
 
 def _moving_node(broker: BrokerImage, announced: Announcement) -> dict[str, object]:

@@ -20,7 +20,8 @@ from ottla.metadata.store.migration_layout import (
 )
 
 ONE, TWO, THREE = BrokerId(1), BrokerId(2), BrokerId(3)
-READY = Announcement(70, UUID(int=500))
+LEADER = (11, 3)
+READY = Announcement(70, UUID(int=500), LEADER)
 
 
 def broker(broker_id: BrokerId, epoch: int = 70) -> BrokerImage:
@@ -46,21 +47,26 @@ def test_what_is_no_announcement_counts_as_none() -> None:
 
 def test_all_brokers_that_run_have_to_be_ready() -> None:
     found = image(broker(ONE), broker(TWO), replicas=(ONE, TWO))
-    assert unready(found, {ONE: READY, TWO: READY}) == {}
-    assert unready(found, {ONE: READY}) == {TWO: "was started without the settings of the quorum"}
+    assert unready(found, {ONE: READY, TWO: READY}, LEADER) == {}
+    assert unready(found, {ONE: READY}, LEADER) == {TWO: "was started without the settings of the quorum"}
 
 
 def test_the_announcement_of_another_process_does_not_count() -> None:
-    assert list(unready(image(broker(ONE, epoch=71)), {ONE: READY})) == [ONE]
+    assert list(unready(image(broker(ONE, epoch=71)), {ONE: READY}, LEADER)) == [ONE]
 
 
 def test_a_broker_may_say_why_it_is_not_ready() -> None:
-    assert unready(image(broker(ONE)), {ONE: READY._replace(problem="has a cold")}) == {ONE: "has a cold"}
+    assert unready(image(broker(ONE)), {ONE: READY._replace(problem="has a cold")}, LEADER) == {ONE: "has a cold"}
+
+
+def test_a_broker_of_another_quorum_is_waited_for() -> None:
+    elsewhere = READY._replace(leader=(11, 4))
+    assert unready(image(broker(ONE)), {ONE: elsewhere}, LEADER) == {ONE: "follows controller 11, in epoch 4"}
 
 
 def test_a_broker_that_holds_replicas_has_to_run() -> None:
     found = image(broker(ONE), replicas=(ONE, THREE))
-    assert unready(found, {ONE: READY, THREE: READY}) == {THREE: "holds replicas and does not run"}
+    assert unready(found, {ONE: READY, THREE: READY}, LEADER) == {THREE: "holds replicas and does not run"}
 
 
 def test_a_freeze_by_genuine_kafka_is_left_to_it() -> None:
