@@ -1,5 +1,6 @@
 """Brokers move from a store that they share (in memory, for ZooKeeper) to their own controllers, under load."""
 
+import socket
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -19,7 +20,10 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from ottla.client.addresses import Address
+from ottla.client.blocking import Connection
 from ottla.errors import InvalidConfig
+from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.server.migration import LEFT
 from tests.support.cluster_in_process import ClusterInProcess
 from tests.support.eventually import eventually
@@ -74,6 +78,16 @@ def restart(cluster: ClusterInProcess, number: int) -> None:
     cluster.start(number)
 
 
+def share(cluster: ClusterInProcess, number: int, sock: socket.socket) -> None:
+    """As `ottla serve --cores` shares its bootstrap port."""
+    sock.setblocking(False)
+
+    async def accept() -> None:
+        cluster.brokers[number].share({"PLAINTEXT": [sock]})
+
+    cluster.run(accept())
+
+
 def has_moved(cluster: ClusterInProcess, number: int) -> bool:
     return (cluster.directory / str(number) / LEFT).exists()
 
@@ -109,6 +123,7 @@ def test_a_cluster_moves_while_producers_write(cluster: ClusterInProcess) -> Non
     commit_offset(cluster)
     give_controllers(cluster)
     with (
+        socket.create_server(("127.0.0.1", 0)) as shared,
         SteadyProducer(cluster.bootstrap, TOPIC, **{"enable.idempotence": True}) as producer,
         TransactionalLoad(cluster.bootstrap, COMMITTED, 1) as load,
     ):
@@ -116,10 +131,13 @@ def test_a_cluster_moves_while_producers_write(cluster: ClusterInProcess) -> Non
         for number in (1, 2, 3):
             restart(cluster, number)
             began = time.monotonic()
+        share(cluster, 1, shared)
         eventually(lambda: all(has_moved(cluster, number) for number in (1, 2, 3)), timeout_s=60)
         producer.until_acknowledged(50)
         done = len(load.committed())
         eventually(lambda: len(load.committed()) > done, timeout_s=60)
+        with Connection(Address("127.0.0.1", shared.getsockname()[1]), client_id="test", timeout_s=60) as connection:
+            assert len(connection.ask(MetadataRequest(topics=[])).brokers) == 3
     print(f"the move itself: longest wait of a record {producer.longest_wait_s(began):.2f} s")
     assert not producer.failed
     assert producer.longest_wait_s(began) < LONGEST_S

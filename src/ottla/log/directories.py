@@ -135,6 +135,11 @@ class LogDirectories:
         """Has none failed?"""
         return len(self.online) == len(self.directories)
 
+    @property
+    def were_clean(self) -> bool:
+        """Whether all that work were closed cleanly."""
+        return all(directory.was_clean for directory in self.online)
+
     def find_cluster_id(self) -> str | None:
         """The cluster that meta.properties of the first directory with one names; None for new directories."""
         for directory in self.online:

@@ -547,7 +547,9 @@ class LogDirectory:
                 self._fs.write_bytes(self._file(CLEAN_SHUTDOWN), marker.encode(), sync=True)
                 self._fs.sync_directory(self._path)
         except OSError as problem:
+            clean = False
             logger.error("cannot note the clean shutdown of %s: %s; it will be recovered", self._path, problem)
+        self.was_clean = clean
         self.logs.clear()
         self._unopened.clear()
         self.futures.clear()

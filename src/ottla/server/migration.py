@@ -14,12 +14,12 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from ottla.cluster.image import NO_LEADER
 from ottla.cluster.metadata_log.state import ClusterState
 from ottla.config.quorum import SWITCH
-from ottla.errors import InvalidConfig, OttlaError, sentence
+from ottla.errors import OttlaError, sentence
 from ottla.ids import BrokerId
 from ottla.log.fs import FileSystem, replace_atomically
 from ottla.log.meta_properties import directory_uuid, leave_zookeeper
@@ -52,6 +52,7 @@ log = logging.getLogger(__name__)
 
 LEFT: Final = "zookeeper.left"
 LOOK_EVERY_S: Final = 0.5
+LONGEST_PAUSE_S: Final = 30.0
 REMOVE: Final = f"remove zookeeper.connect and {SWITCH} from this node's settings before its next start"
 
 
@@ -103,6 +104,13 @@ class Migration:
         """With which the broker registers after the switch."""
         self.broker_epoch = UNKNOWN_EPOCH
         """In which it is registered until then, once the log has the metadata."""
+        self._registered: dict[BrokerId, UUID] = {}
+        """The brokers in the first metadata of the log, and their incarnations."""
+        self._is_announced = False
+        """Whether its broker serves on ZooKeeper, and is in a freeze that comes now."""
+        self._has_moved = False
+        self._problem = ""
+        """Why it does not move, as in an announcement."""
         self._config = config
         self._store = store
         self._fs = fs
@@ -127,18 +135,20 @@ class Migration:
     def _take_first(self, state: ClusterState) -> None:
         own = state.brokers.get(BrokerId(self._config.node_id))
         self.broker_epoch = UNKNOWN_EPOCH if own is None else own.epoch
+        self._registered = {each.broker_id: each.incarnation_id for each in state.brokers.values()}
         self._arrived.set()
 
     def announce(self, node: QuorumNode, metadata: "MetadataView", directories: "LogDirectories") -> None:
         """Announce from now on whether this broker is ready, whenever it is registered."""
         assert isinstance(metadata, ClusterMetadata)
+        self._is_announced = True
         self._tasks.spawn(self._announce(node, metadata, directories), "announcement of the move")
 
     async def _announce(self, node: QuorumNode, metadata: ClusterMetadata, directories: "LogDirectories") -> None:
         path = announcement_path(BrokerId(self._config.node_id))
-        while not self._arrived.is_set():
+        while not self._has_moved:
             if metadata.is_registered:
-                problem = _problem(node, directories)
+                problem = self._problem or _problem(node, directories)
                 leader_id, epoch = node.leader
                 leader = NO_LEADER if leader_id is None else leader_id, epoch
                 wanted = announcement_node(Announcement(metadata.broker_epoch, self.incarnation_id, leader, problem))
@@ -153,21 +163,38 @@ class Migration:
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def until_moved(self) -> None:
-        """Wait until the log has the metadata of ZooKeeper. Raises `InvalidConfig` if it has other metadata."""
+        """Wait until the log has the metadata of ZooKeeper. Other metadata is reported, and moves nothing."""
         await self._arrived.wait()
-        while True:
-            try:
-                freeze = read_freeze(await self._store.read(MIGRATION_PATH))
-            except StoreUnavailable as problem:
-                log.warning("%s; the move waits for it", problem)
-                await asyncio.sleep(LOOK_EVERY_S)
-                continue
-            if freeze is None or freeze.cluster_id != self.cluster_id:
-                raise InvalidConfig(
-                    "the quorum's log has metadata that did not come from this ZooKeeper: its controllers belong to "
-                    "another cluster, or were formatted with other settings; format them anew"
-                )
-            return
+        pause_s = LOOK_EVERY_S
+        while not await self._is_moved():
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+        self._has_moved = True
+
+    async def _is_moved(self) -> bool:
+        """Whether the log's metadata came from this ZooKeeper.
+
+        A controller that was started without the settings of the move begins a cluster without topics.
+        """
+        own = BrokerId(self._config.node_id)
+        if self._registered.get(own) == self.incarnation_id:
+            return True  # which only the freeze has named
+        try:
+            freeze = read_freeze(await self._store.read(MIGRATION_PATH))
+        except StoreUnavailable as problem:
+            log.warning("%s; the move waits for it", problem)
+            return False
+        if freeze is not None and freeze.cluster_id == self.cluster_id:
+            frozen = {each.broker.broker_id for each in freeze.brokers}
+            if not frozen or (not (self._is_announced and own in frozen) and not frozen.isdisjoint(self._registered)):
+                return True
+        self._problem = "follows controllers whose metadata did not come from this ZooKeeper"
+        log.error(
+            "the quorum's log has metadata that did not come from this ZooKeeper, and this node does not move: its "
+            "controllers were used before, or one was started without %s; stop them, and format them anew",
+            SWITCH,
+        )
+        return False
 
     def leave_when_moved(self, node: QuorumNode, failed: Callable[[str], None]) -> None:
         """Have a controller without a broker leave ZooKeeper for good, once the log has the metadata."""
@@ -176,19 +203,34 @@ class Migration:
             try:
                 await self.until_moved()
                 await self.leave()
-            except (OttlaError, OSError) as problem:
+            except OttlaError as problem:
                 failed(sentence(problem))
 
         self.follow(node)
         self._tasks.spawn(follow(), "move from ZooKeeper")
 
     async def leave(self) -> None:
-        """Note that this node has left ZooKeeper for good, and end its session. Raises OSError."""
+        """Note that this node has left ZooKeeper for good, as soon as its disk takes that, and end its session."""
         for path in {*self._config.log_dirs, self._config.metadata_log_dir or self._config.log_dirs[0]}:
-            leave_zookeeper(self._fs, str(path))
-        replace_atomically(self._fs, _marker(self._config), f"{self.cluster_id}\n".encode())
+            try:
+                leave_zookeeper(self._fs, str(path))
+            except OSError as problem:  # a failed directory, which is not asked for it either
+                log.warning("%s stays marked as that of a broker with ZooKeeper: %s", path, sentence(problem))
+        pause_s = LOOK_EVERY_S
+        while not self._is_left():
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
         await self._close_store()
         log.warning("this node has left ZooKeeper, and does not need it any longer: %s", REMOVE)
+
+    def _is_left(self) -> bool:
+        """Whether the next start will know that this node has left."""
+        try:
+            replace_atomically(self._fs, _marker(self._config), f"{self.cluster_id}\n".encode())
+        except OSError as problem:
+            log.error("this node has moved, and cannot note that yet: %s", sentence(problem))
+            return False
+        return True
 
     async def close(self) -> None:
         """End the session with ZooKeeper."""

@@ -72,25 +72,27 @@ class MigrationSwitch:
             else:
                 self._migration.announce(self._node, metadata(), directories)
         if self._migration.has_begun:
+            log.info("the metadata in ZooKeeper is frozen: this broker waits for it in the log of the quorum")
+            await self._migration.until_moved()
             self._part = await self._begin(self._config.under_quorum(), None)
-        self._tasks.spawn(self._move(), "move from ZooKeeper")
+        self._tasks.spawn(self._move(directories), "move from ZooKeeper")
 
     async def close(self) -> None:
         """Stop the broker."""
         await self._tasks.close()
         await self._part.aclose()
 
-    async def _move(self) -> None:
+    async def _move(self, directories: "LogDirectories") -> None:
         try:
             await self._migration.until_moved()
             if not self._migration.has_begun:
                 log.info("the metadata of this cluster is in the log of its quorum: this broker leaves ZooKeeper")
-                await self._switch()
+                await self._switch(directories)
             await self._migration.leave()
         except (OttlaError, OSError) as problem:
             self._failed(f"the broker cannot go on under the quorum: {sentence(problem)}")
 
-    async def _switch(self) -> None:
+    async def _switch(self, directories: "LogDirectories") -> None:
         loop = asyncio.get_running_loop()
         name = f"broker-{self._config.node_id}"
         channel = ControllerChannel(name, self._node.leader_endpoint, self._connect, loop)
@@ -99,7 +101,12 @@ class MigrationSwitch:
             self.is_under_way = True
             await self._part.aclose()
             self.is_under_way = False
-            self._part = await self._begin(self._config.under_quorum(), self._migration.incarnation_id)
+            moved_as: UUID | None = self._migration.incarnation_id
+            if not directories.were_clean:
+                log.warning("not everything was on the disk when this broker left ZooKeeper: it counts as restarted")
+                moved_as = None
+                beating.cancel()  # while that incarnation is alive, no other may register
+            self._part = await self._begin(self._config.under_quorum(), moved_as)
         finally:
             beating.cancel()
             await asyncio.wait([beating])

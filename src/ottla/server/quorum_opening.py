@@ -100,9 +100,6 @@ async def open_quorum(
     directories.lock()
     cluster_id = directories.find_cluster_id() or await _cluster_id(config, connect_controller)
     directories.acquire(cluster_id=cluster_id, node_id=config.node_id)
-    if moved_as is not None and not all(directory.was_clean for directory in directories.online):
-        log.warning("not everything was on the disk when this broker left ZooKeeper: it counts as restarted")
-        moved_as = None
     directory_id = directory_uuid(metadata_directory(config, directories, cluster_id).directory_id)
     metadata = QuorumMetadata(config, cluster_id, policies, stop_broker=stop_broker)
     node = open_node(config, cluster_id, directory_id, connect_controller, stop_broker)
