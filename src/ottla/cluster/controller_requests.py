@@ -10,6 +10,7 @@ Source: Kafka 3.9, `ControllerChannelManager.AbstractControllerBrokerRequestBatc
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from ottla.cluster.image import (
     NO_LEADER,
@@ -116,9 +117,19 @@ class OwnChanges(NamedTuple):
 
 
 def own_changes(
-    sender: Sender, broker: BrokerImage, old: MetadataImage, new: MetadataImage, *, everything: bool
+    sender: Sender,
+    broker: BrokerImage,
+    old: MetadataImage,
+    new: MetadataImage,
+    *,
+    everything: bool,
+    lost: Collection[tuple[UUID, int]] = (),
 ) -> OwnChanges:
-    """What a controller would send the broker about its replicas; `everything` when it has just been started."""
+    """What a controller would send the broker about its replicas; `everything` when it has just been started.
+
+    `lost` are partitions, by topic id, that it could not hold: it tries again with each change of them, since a replica
+    may be created anew once a leader has confirmed that it has everything.
+    """
     if everything:
         return OwnChanges(_leader_and_isr(sender, broker, new, _everything(new), ALL_STATES, old), None)
     changed, gone = _changes(old, new)
@@ -128,7 +139,8 @@ def own_changes(
         (topic, [part for part in parts if part.leader == own or _has_moved(old, topic, part)])
         for topic, parts in changed
     ]
-    held = _held_by(own, moved)
+    named = {(topic.topic_id, part.partition) for topic, parts in moved for part in parts}
+    held = _held_by(own, [*moved, *_again(old, new, [each for each in lost if each not in named])])
     stopped = _stopped(broker.broker_id, old, changed, gone)
     return OwnChanges(
         _leader_and_isr(sender, broker, new, held, SOME_STATES, old) if held else None,
@@ -277,6 +289,18 @@ def _has_moved(old: MetadataImage, topic: TopicImage, part: PartitionImage) -> b
 def _before(old: MetadataImage, topic: TopicImage, part: PartitionImage) -> PartitionImage | None:
     known = old.topics_by_id.get(topic.topic_id)
     return None if known is None or part.partition >= len(known.partitions) else known.partitions[part.partition]
+
+
+def _again(old: MetadataImage, new: MetadataImage, lost: Iterable[tuple[UUID, int]]) -> _Parts:
+    """Of partitions that could not be held, those that have changed in any way: a confirmation is no other change."""
+    found: _Parts = []
+    for topic_id, number in lost:
+        topic, before = new.topics_by_id.get(TopicId(topic_id)), old.topics_by_id.get(TopicId(topic_id))
+        if topic is None or number >= len(topic.partitions):
+            continue
+        if before is None or number >= len(before.partitions) or before.partitions[number] != topic.partitions[number]:
+            found.append((topic, [topic.partitions[number]]))
+    return found
 
 
 def _held_by(broker_id: BrokerId, parts: _Parts) -> _Parts:

@@ -67,7 +67,7 @@ class DirectoryAssignments:
         self._directories = directories
         self._ask_controller = ask_controller
         self._broker_epoch = broker_epoch
-        self._lost: set[Key] = set()
+        self.lost: set[Key] = set()
         """Replicas that cannot be held, since their log is gone."""
         self._due = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -111,9 +111,9 @@ class DirectoryAssignments:
         """Take the outcomes of roles that were assigned: a replica that cannot be held is lost, or its directory."""
         for key, code in outcomes.items():
             if code is ErrorCode.KAFKA_STORAGE_ERROR:
-                self._lost.add(key)
+                self.lost.add(key)
             else:
-                self._lost.discard(key)
+                self.lost.discard(key)
 
     def look(self) -> None:
         """Report whatever differs from the log, in the background."""
@@ -150,7 +150,7 @@ class DirectoryAssignments:
             if self.assigned(key) != reported:
                 found.append((key, reported))
         here = {*online.values(), UNASSIGNED}
-        found += [(key, LOST) for key in self._lost if self.assigned(key) in here]
+        found += [(key, LOST) for key in self.lost if self.assigned(key) in here]
         return found
 
     async def _report(self, some: list[tuple[Key, UUID]]) -> bool:

@@ -289,7 +289,9 @@ class QuorumMembership(ClusterMember):
             broker_id = self._config.node_id
             own = image.brokers.get(broker_id) or BrokerImage(broker_id, self._epoch(), None, {})
             sender = Sender(NO_CONTROLLER, 0, self._config.inter_broker_listener)
-            changes = own_changes(sender, own, applied or image, image, everything=applied is None)
+            changes = own_changes(
+                sender, own, applied or image, image, everything=applied is None, lost=self._assignments.lost
+            )
             try:
                 await self._take(changes)
             except Exception:  # else this broker would send heartbeats for good, and lead what others lead

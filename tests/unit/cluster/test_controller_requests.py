@@ -1,6 +1,7 @@
 """The controller's requests to brokers about new replicas, and about those that may be lost."""
 
 from typing import Any
+from uuid import UUID
 
 from tests.unit.cluster.images import cluster, partition, with_topic
 
@@ -131,6 +132,22 @@ def test_a_leader_under_a_quorum_learns_of_in_sync_sets_that_the_controller_has_
 
     assert own(1) == [(0, False)]
     assert own(2) == []
+
+
+def test_a_broker_under_a_quorum_tries_again_what_it_lost_when_a_leader_confirms() -> None:
+    """A confirmation changes nothing else, and followers need not hear of it otherwise."""
+    topic_id = AFTER.topics[T].topic_id
+    part = AFTER.topics[T].partitions[0]
+    begun = apply(AFTER, [SetPartitions(T, (part._replace(last_known_leader=BrokerId(2)),))])
+    confirmed = apply(AFTER, [SetPartitions(T, (part._replace(partition_epoch=part.partition_epoch + 1),))])
+
+    def own(new: MetadataImage, lost: set[tuple[UUID, int]]) -> list[tuple[int, bool]]:
+        changes = own_changes(SENDER, AFTER.brokers[BrokerId(2)], begun, new, everything=False, lost=lost)
+        return [] if changes.lead_and_follow is None else told([changes.lead_and_follow])
+
+    assert own(confirmed, {(topic_id, 0)}) == [(0, False)]
+    assert own(confirmed, set()) == []
+    assert own(begun, {(topic_id, 0), (topic_id, 7), (UUID(int=77), 0)}) == []
 
 
 def test_a_broker_under_a_quorum_derives_its_own_part_of_a_change() -> None:
