@@ -292,7 +292,7 @@ def _before(old: MetadataImage, topic: TopicImage, part: PartitionImage) -> Part
 
 
 def _again(old: MetadataImage, new: MetadataImage, lost: Iterable[tuple[UUID, int]]) -> _Parts:
-    """Of partitions that could not be held, those that have changed in any way: a confirmation is no other change."""
+    """The partitions among those not held that have changed in any way: a confirmation changes nothing else."""
     found: _Parts = []
     for topic_id, number in lost:
         topic, before = new.topics_by_id.get(TopicId(topic_id)), old.topics_by_id.get(TopicId(topic_id))
