@@ -60,6 +60,9 @@ LONGEST_TURN_S: Final = 0.01
 FIRST_PAUSE_S: Final = 0.02
 LONGEST_REST_S: Final = 0.5
 """Longest pause of a throttled partition, whose throttle may be removed at any time."""
+REPEAT_S: Final = 0.0005
+"""How long, for each partition that is copied, a fetch that waits is not given up again: the one after it has to name
+all of them anew, at a cost for both brokers of a twentieth of that."""
 LOOK_AT_ALL_S: Final = 10.0
 """Interval of full fetches: retention moves a log's start offset silently, so the leader learns of it this late."""
 
@@ -210,6 +213,10 @@ class LeaderFetcher:
         self._round: asyncio.Task[FetchResponse] | None = None
         """The fetch that waits at the leader."""
         self._is_interrupted = False
+        self._has_new = False
+        """Whether there are copies that no fetch has named yet."""
+        self._interrupts_from = 0.0
+        """When a fetch that waits may be given up again."""
         self._session = FollowerSession()
         self._task = supervised(loop, self._run(), f"fetcher of broker {leader}")
 
@@ -218,13 +225,17 @@ class LeaderFetcher:
         return not self._copies
 
     def add(self, partition: "Partition", topic_id: TopicId) -> None:
-        """Copy one more. A fetch that waits at the leader knows nothing of it, and is given up."""
+        """Copy one more. A fetch that waits at the leader knows nothing of it, and is given up.
+
+        That is not done for each of thousands that come one after the other: it would take the square of their number.
+        """
         is_in_sync = self._config.node_id in partition.isr
         copy = _Copy(partition, topic_id, is_in_sync=is_in_sync)
         self._copies[partition.topic_partition] = self._by_key[copy.key] = self._watched[copy.key] = copy
-        if not self._changed.is_set():
-            self._changed.set()
-            self._loop.call_soon(self._interrupt)  # once for all that come in this turn
+        self._changed.set()
+        if not self._has_new:
+            self._has_new = True
+            self._loop.call_at(self._interrupts_from, self._interrupt)  # once for all that come until then
 
     def remove(self, topic_partition: TopicPartition) -> None:
         """Stop copying a partition, if it was copied."""
@@ -241,8 +252,9 @@ class LeaderFetcher:
         await asyncio.wait([self._task])
 
     def _interrupt(self) -> None:
-        if self._round is not None:
+        if self._round is not None and self._has_new:
             self._is_interrupted = True
+            self._interrupts_from = self._loop.time() + len(self._copies) * REPEAT_S
             self._round.cancel()
 
     # -- rounds ------------------------------------------------------------------------------------------------------
@@ -356,6 +368,7 @@ class LeaderFetcher:
 
         It is made for every fetch, and most partitions have nothing to say: what is done for each of them counts.
         """
+        self._has_new = False
         session, full = self._session, self._full_directories()
         topics: dict[TopicId, FetchTopic] = {}
         due, rest_s = len(self._copies), math.inf

@@ -143,6 +143,38 @@ def test_a_fetch_that_is_given_up_names_the_session_that_the_next_one_replaces(
     run(tmp_path, monkeypatch, story)
 
 
+def test_of_many_partitions_that_come_in_a_row_few_give_up_a_fetch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each that does has all others named anew: the square of their number."""
+    monkeypatch.setattr("ottla.replication.fetcher.REPEAT_S", 3600.0)
+
+    async def story(pair: Pair) -> None:
+        pair.leader.become(LEADER, 3)
+        pair.follower.become(LEADER, 3)
+        pair.leader.write(3, b"a")
+        pair.fetchers.follow(pair.follower.partition, TOPIC_ID)
+        await pair.until_equal()
+        (fetcher,) = pair.fetchers._fetchers.values()
+        pair.open.clear()
+        await eventually_true(lambda: pair.waits)
+        first = fetcher._round
+        fetcher.add(pair.follower.partition, TOPIC_ID)
+        await eventually_true(lambda: fetcher._round not in (None, first))
+        second = fetcher._round
+        assert second is not None
+        fetcher.add(pair.follower.partition, TOPIC_ID)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert fetcher._round is second
+        assert not second.cancelling()
+        pair.open.set()
+        pair.leader.write(3, b"b")
+        await pair.until_equal()
+
+    run(tmp_path, monkeypatch, story)
+
+
 def test_what_could_not_be_asked_since_nobody_knew_the_leaders_address_is_asked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
