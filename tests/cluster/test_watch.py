@@ -58,7 +58,7 @@ def test_one_look_shows_who_leads_and_who_is_behind(cluster: ClusterInProcess) -
         (3, "c", 1),
     ]
     lines = ottla("cluster", "watch", "look", "--once").stdout.splitlines()
-    assert re.fullmatch(r"look\t0\t1\t1,2,3\t1,2(,3)?\t2:0,3:7", lines[0])
+    assert re.fullmatch(r"look\t0\t1\t1,2,3\t1,2(,3)?\t2:0,3:7\t-", lines[0])
     code, shown = ottla.on_terminal("cluster", "watch", "--once")
     assert code == 0
     assert "3 brokers up (1, 2, 3); controller" in shown

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +37,15 @@ def flight(carrier: str, seconds_ago: float) -> str:
     return json.dumps({"carrier": carrier, "at": ago(seconds_ago)})
 
 
-def joined_with(left: Input, right: Input, rows: list[tuple[Any, ...]]) -> Job:
-    """Flights with the weather of their minute, or without: a flow that collects its rows."""
+def joined_with(left: Input, right: Input, rows: dict[int, list[tuple[Any, ...]]]) -> Job:
+    """Flights with the weather of their minute, or without: a flow that collects its rows by micro-batch.
+
+    A micro-batch that a stop interrupts after it was written is written again, under its number.
+    """
     job = Job("joined")
 
     def keep(batch: MicroBatch, _context: RunContext) -> None:
-        rows.extend((row.carrier, row.wind) for row in batch.rows.collect())
+        rows[batch.number] = [(row.carrier, row.wind) for row in batch.rows.collect()]
 
     @job.flow(flights=left, weather=right, to=each_batch(keep), trigger="0 seconds")
     def joined(flights: DataFrame, weather: DataFrame) -> DataFrame:
@@ -71,7 +75,11 @@ def test_an_idle_input_of_a_join_does_not_hold_back_what_has_no_match(
 ) -> None:
     """The input never brings anything; the others' rows come out all the same, each once, also after a restart."""
     departures, weather = new_topic(), new_topic(2)
-    rows: list[tuple[Any, ...]] = []
+    rows: dict[int, list[tuple[Any, ...]]] = {}
+
+    def written() -> list[tuple[Any, ...]]:
+        return list(chain.from_iterable(rows.values()))
+
     # a row each micro-batch: the times must not overtake what waits in the topic
     busy = topic(departures.name, maxOffsetsPerTrigger=1)
     job = joined_with(busy, topic(weather.name, idle_after=AFTER), rows)
@@ -79,7 +87,7 @@ def test_an_idle_input_of_a_join_does_not_hold_back_what_has_no_match(
     departures.send([flight("--", 0)])
 
     with running(job, spark, bootstrap, tmp_path) as query:
-        eventually(lambda: len(rows) == 3 or query.exception() is not None, timeout_s=AT_MOST_S)
+        eventually(lambda: len(written()) == 3 or query.exception() is not None, timeout_s=AT_MOST_S)
         figures = FlowProgress(Figures("joined", 0.0))
         for event in query.recentProgress:
             figures.on_batch(json.loads(event.json), time.time())
@@ -91,8 +99,8 @@ def test_an_idle_input_of_a_join_does_not_hold_back_what_has_no_match(
     weather.send([json.dumps({"airline": "BB", "then": ago(0), "wind": 9})])  # in time, for the first time
     departures.send([flight("BB", 0)])
     with running(job, spark, bootstrap, tmp_path) as query:
-        eventually(lambda: ("BB", 9) in rows or query.exception() is not None, timeout_s=AT_MOST_S)
-    assert sorted(row for row in rows if row[0] != "--") == [("AA", None), ("BB", 9), ("UA", None), ("ZZ", None)]
+        eventually(lambda: ("BB", 9) in written() or query.exception() is not None, timeout_s=AT_MOST_S)
+    assert sorted(row for row in written() if row[0] != "--") == [("AA", None), ("BB", 9), ("UA", None), ("ZZ", None)]
 
 
 def test_windows_close_when_no_input_brings_anything_but_not_before_what_waits_is_read(

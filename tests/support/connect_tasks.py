@@ -13,6 +13,7 @@ from ottla.connect.api import (
     Part,
     Position,
     Progress,
+    Retriable,
     Sink,
     SinkRecord,
     Source,
@@ -22,6 +23,8 @@ from ottla.connect.api import (
 )
 
 _TIMEOUT_S = 60
+_STILL_READ = "is read by the server's process"
+"""In the refusal of a database whose session for the same slot has not ended."""
 
 
 class TaskContext:
@@ -88,7 +91,7 @@ class RunningSource:
 
     def step(self) -> list[SourceRecord]:
         """What one step yields, which is safe from then on."""
-        yielded = next(self._steps)
+        yielded = self._next()
         items: Sequence[SourceRecord | Progress]
         items = [yielded] if isinstance(yielded, SourceRecord | Progress) else yielded or []
         moved = [each for each in items if each.position is not None]
@@ -99,6 +102,17 @@ class RunningSource:
             assert self.position is not None
             self.source.committed(self.source.part(), self.position)
         return fresh
+
+    def _next(self) -> Any:
+        """The next step. As a worker does, it begins again while the session before it still ends at the server."""
+        deadline = time.monotonic() + _TIMEOUT_S
+        while True:
+            try:
+                return next(self._steps)
+            except Retriable as problem:
+                if _STILL_READ not in str(problem) or time.monotonic() > deadline:
+                    raise
+                self._steps = self.source.read(self.position)
 
     def until(self, seen: Callable[[list[SourceRecord]], bool]) -> list[SourceRecord]:
         """Step until what came in this call is enough; all of it."""

@@ -17,6 +17,7 @@ from ottla.ids import BrokerId, GroupId, LeaderEpoch, PartitionId, TopicId, Topi
 from ottla.log.fs import RealFileSystem
 from ottla.log.partition_log import PartitionLog
 from ottla.records.record import Record, encode_batch
+from ottla.replication.environment import LedChanges
 from ottla.replication.partition import Partition
 from ottla.replication.throughput import Throughput
 from ottla.share.partition import Acknowledgement
@@ -83,7 +84,7 @@ class World:
             log.high_watermark = log.log_end_offset
             assert log.log_end_offset == first + 2
         self.log = log
-        self.replica = Partition(TP, log, Mock(), Mock(), Mock(), Throughput())
+        self.replica = Partition(TP, log, Mock(), Mock(), Mock(led_changes=LedChanges()), Throughput())
         only = (BrokerId(1),)
         self.replica.lead(PartitionImage(TP.partition, BrokerId(1), LeaderEpoch(0), only, only, 0))
 
