@@ -102,10 +102,11 @@ def poll_leader(state: QuorumState, leader: LeaderState) -> None:
 
 def poll_resigned(state: QuorumState, resigned: Resigned) -> None:
     """Announce the resignation to all voters, and take part in elections again after a while."""
-    if state.now_ms >= resigned.deadline and not state.is_shutting_down:
-        state.become_unattached(state.epoch + 1)
-        return
-    state.wake(resigned.deadline)
+    if not state.is_shutting_down:
+        if state.now_ms >= resigned.deadline:
+            state.become_unattached(state.epoch + 1)
+            return
+        state.wake(resigned.deadline)
     for node_id in sorted(resigned.unacknowledged):
         address = checks.known_address(state, node_id)
         if address is not None:

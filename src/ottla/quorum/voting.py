@@ -103,7 +103,8 @@ def poll_nominee(state: QuorumState, nominee: Prospective | Candidate) -> None:
     elif state.now_ms >= nominee.deadline and not state.is_shutting_down:
         state.become_prospective()
     else:
-        state.wake(nominee.deadline)
+        if state.now_ms < nominee.deadline:  # it has passed for one that shuts down
+            state.wake(nominee.deadline)
         _ask(state, nominee)
 
 

@@ -245,6 +245,18 @@ def test_a_leader_that_resigns_names_the_most_complete_first(leader: Host) -> No
         leader.machine.append([b"y"], epoch, leader.now)
 
 
+def test_who_shuts_down_is_not_due_all_the_time_when_its_resignation_is_over(leader: Host) -> None:
+    leader.advance(3000)
+    assert leader.machine.role is Role.RESIGNED
+    leader.do(leader.machine.shut_down(leader.now))
+    for sent, _ in leader.take(EndQuorumEpochRequest):
+        leader.do(leader.machine.failed(sent.id, leader.now))
+    leader.advance(10_000)
+    assert leader.machine.role is Role.RESIGNED
+    due = leader.machine.next_deadline()
+    assert due is None or due > leader.now
+
+
 def test_followers_stand_for_election_in_the_order_that_the_resigning_leader_names() -> None:
     deadlines = []
     for order in ([1, 3], [3, 1], []):
