@@ -235,7 +235,7 @@ BREAKAGES: Final[Mapping[Breakage, Case]] = {
         endless_lease, ("from controller", "pause", "cut"), "by itself in epoch .* though it is fenced", 0, quorum=True
     ),
     Breakage.EARLY_UNFENCING: Case(
-        early_unfencing, ("kill", "stop", "power"), "is unfenced, and has read up to", 1, quorum=True
+        early_unfencing, ("kill", "stop", "power"), "is unfenced, and has read up to", 2, quorum=True
     ),
     Breakage.STALE_ALTER_PARTITION: Case(
         stale_alter_partition, ("cut", "from controller", "elect", "storm"), IN_SYNC_LACKS, 1, quorum=True
