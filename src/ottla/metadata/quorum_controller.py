@@ -344,6 +344,8 @@ class QuorumController:
             )
             if known is not None and known.incarnation_id != request.incarnation_id:
                 if request.previous_broker_epoch != known.epoch:
+                    if not known.fenced:  # to leave the in-sync sets may make it eligible
+                        await self._commit_without(known, [fencing(known, fenced=True)])
                     unclean = without_unclean(self.image, broker_id)
                     await self.decisions.commit_records([], unclean, notes_departures=False)
                     record.broker_epoch = self._keeper.next_offset

@@ -15,6 +15,7 @@ from tests.support.quorum_brokers import (
     three_brokers,
 )
 
+from ottla.cluster.broker_sessions import BrokerSessions
 from ottla.cluster.commands import CreateTopic
 from ottla.cluster.configs import ConfigChange, ConfigEdit, ConfigOperation
 from ottla.cluster.controller import NewTopic
@@ -377,6 +378,23 @@ class TestReplicas:
             again = await FakeBroker(alone, 2, process=2).start(previous_broker_epoch=-1)
             assert part(alone).eligible == ()
             assert again.epoch > three.epoch
+
+        run(scenario)
+
+    @pytest.mark.parametrize("has_lost_nothing", [True, False])
+    def test_a_broker_that_may_have_lost_records_is_not_eligible_if_it_is_back_before_it_was_fenced(
+        self, has_lost_nothing: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def scenario(alone: ControllerAlone) -> None:
+            one, two, _ = await three_brokers(alone)
+            await create_topic(alone, "t", [1, 2, 3], min_insync_replicas="2")
+            assert await alone.controller.change_in_sync(ONE, one.epoch, [shrink(alone, one, ONE, TWO)]) == [None]
+            two.kill()
+            monkeypatch.setattr(BrokerSessions, "is_valid", lambda _self, broker_id, _now: broker_id != TWO)
+            again = FakeBroker(alone, 2, process=2)
+            await again.start(previous_broker_epoch=two.epoch if has_lost_nothing else -1)
+            assert part(alone).isr == (1,)
+            assert part(alone).eligible == ((2,) if has_lost_nothing else ())
 
         run(scenario)
 
