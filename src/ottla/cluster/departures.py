@@ -99,8 +99,8 @@ def forget_eligible(image: MetadataImage, min_in_sync: MinInSync) -> list[SetPar
 
 
 def without_unclean(image: MetadataImage, broker_id: BrokerId) -> list[SetPartitions]:
-    """Take a broker that was not stopped in order from the eligible replicas: it may have lost what it had not
-    synced (KIP-966)."""
+    """Take a broker that may have lost what it had not synced from the eligible replicas (KIP-966): it was neither
+    stopped in order, nor killed on a machine that went on."""
     changes: list[SetPartitions] = []
     for topic in image.topics.values():
         changed = tuple(

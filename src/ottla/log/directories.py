@@ -9,7 +9,8 @@ from ottla.clock import Clock
 from ottla.config.log import LogConfig
 from ottla.errors import KafkaStorageError
 from ottla.ids import BrokerId, TopicId, TopicPartition
-from ottla.log.directory import UNKNOWN_EPOCH, ConfigFor, LogDirectory
+from ottla.log.broker_epochs import UNKNOWN_EPOCH
+from ottla.log.directory import ConfigFor, LogDirectory
 from ottla.log.fs import FileSystem
 from ottla.log.new_log import NewLog
 from ottla.log.partition_log import PartitionLog
@@ -107,14 +108,17 @@ class LogDirectories:
 
     @property
     def previous_broker_epoch(self) -> int:
-        """The epoch of the broker that last shut all of them down cleanly; -1 if none did."""
+        """The epoch of the broker that last had all of them, if nothing that it wrote is lost; else -1."""
         found = {directory.previous_broker_epoch for directory in self.online}
         return found.pop() if len(found) == 1 and self.all_online else UNKNOWN_EPOCH
 
-    def set_broker_epoch(self, epoch: int) -> None:
-        """Note at a clean shutdown that it was that of this epoch."""
-        for directory in self.directories:
-            directory.broker_epoch = epoch
+    def note_broker_epoch(self, epoch: int) -> None:
+        """Note in the directories which epoch they are used in."""
+        for directory in self.online:
+            try:
+                directory.note_broker_epoch(epoch)
+            except OSError as problem:
+                logger.warning("cannot note the broker epoch in %s: %s", directory.path, problem)
 
     def forget_vanished(self, partition: TopicPartition) -> None:
         """It does not matter any more that a partition is not where it was."""

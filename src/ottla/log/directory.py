@@ -3,9 +3,9 @@
 Files of a log directory, all in Kafka's formats: `.lock` (held while the process lives), `meta.properties`,
 `.kafka_cleanshutdown` (there only between a clean shutdown and the next start), `recovery-point-offset-checkpoint`,
 `log-start-offset-checkpoint`, `replication-offset-checkpoint` (high watermarks), `cleaner-offset-checkpoint`.
+Ottla's own: `ottla.generation`, `ottla.boot` (`broker_epochs`).
 """
 
-import json
 import logging
 import os
 import re
@@ -18,7 +18,8 @@ from ottla.clock import Clock
 from ottla.config.log import LogConfig
 from ottla.errors import InvalidConfig, KafkaStorageError
 from ottla.ids import BrokerId, Offset, TopicId, TopicName, TopicPartition
-from ottla.log import checkpoints, meta_properties, names
+from ottla.log import broker_epochs, checkpoints, meta_properties, names
+from ottla.log.broker_epochs import UNKNOWN_EPOCH
 from ottla.log.directory_checkpoints import CheckpointOrder, DirectoryCheckpoints
 from ottla.log.flush import FlushTicket
 from ottla.log.fs import FileSystem, replace_atomically
@@ -37,7 +38,6 @@ CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
 GENERATION: Final = "ottla.generation"
 """Ottla's own: how often the directory has been taken into use in its cluster."""
 
-UNKNOWN_EPOCH: Final = -1
 _SYNC_TOGETHER_FROM: Final = 16
 """With more logs than this to be synced at a shutdown, the filesystem is asked once instead of file by file."""
 
@@ -66,9 +66,10 @@ class LogDirectory:
         self.was_clean = False
         """Whether the last process that had the directory shut it down cleanly."""
         self.previous_broker_epoch = UNKNOWN_EPOCH
-        """The broker epoch of that process, if it was under a quorum of controllers (KIP-966)."""
+        """The broker epoch of that process, if it was under a quorum of controllers, and nothing that it wrote is lost
+        (`broker_epochs`)."""
         self.broker_epoch = UNKNOWN_EPOCH
-        """This process's, to be noted at its end."""
+        """This process's."""
         self.offline_reason: str | None = None
         """Why nothing is read or written here any more; None while all is well."""
         self.is_full = False
@@ -115,6 +116,8 @@ class LogDirectory:
     def fail(self, reason: str) -> None:
         """Stops reads and writes. The owner of its logs releases them first."""
         self.offline_reason = reason
+        with suppress(OSError):  # what could not be written may be lost, though the machine runs on
+            self._fs.remove(self._file(broker_epochs.BOOT))
         for log in self.logs.values():
             log.release()
         self.logs.clear()
@@ -180,17 +183,20 @@ class LogDirectory:
             self._on_disk = {*self._recovery_points, *self._log_starts, *self._high_watermarks}
             self._checkpointed = self._on_disk
             self.was_clean = self._fs.exists(self._file(CLEAN_SHUTDOWN))
-            self.previous_broker_epoch = self._read_broker_epoch() if self.was_clean else UNKNOWN_EPOCH
+            self.previous_broker_epoch = self._read_broker_epoch()
             self.generation = self._read_generation()
         except OSError as problem:
             raise KafkaStorageError(f"cannot use the log directory {self._path}: {problem}") from problem
 
     def _read_broker_epoch(self) -> int:
-        try:
-            found = json.loads(self._fs.read_bytes(self._file(CLEAN_SHUTDOWN)))["brokerEpoch"]
-        except (ValueError, TypeError, KeyError):  # earlier Kafkas and Ottlas leave it empty
-            return UNKNOWN_EPOCH
-        return found if isinstance(found, int) else UNKNOWN_EPOCH
+        if self.was_clean:
+            return broker_epochs.clean_epoch(self._fs, self._file(CLEAN_SHUTDOWN))
+        return broker_epochs.killed_epoch(self._fs, self._file(broker_epochs.BOOT))
+
+    def note_broker_epoch(self, epoch: int) -> None:
+        """The broker works in this epoch now. Raises OSError."""
+        self.broker_epoch = epoch
+        broker_epochs.note(self._fs, self._file(broker_epochs.BOOT), epoch)
 
     def _read_generation(self) -> int:
         try:
@@ -543,8 +549,8 @@ class LogDirectory:
         try:
             self.prepare_checkpoints().write()
             if clean:
-                marker = json.dumps({"version": 0, "brokerEpoch": self.broker_epoch}, separators=(",", ":"))
-                self._fs.write_bytes(self._file(CLEAN_SHUTDOWN), marker.encode(), sync=True)
+                marker = broker_epochs.clean_marker(self.broker_epoch)
+                self._fs.write_bytes(self._file(CLEAN_SHUTDOWN), marker, sync=True)
                 self._fs.sync_directory(self._path)
         except OSError as problem:
             clean = False

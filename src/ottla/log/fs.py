@@ -20,6 +20,7 @@ _NOWAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
 _SYNC_FILE_RANGE_WRITE: Final = 2
 _FALLOC_FL_KEEP_SIZE: Final = 1
 _RESIDENCE_SAMPLE_BYTES: Final = 128 * 1024
+BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 _CANNOT_TELL: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 
 
@@ -123,6 +124,11 @@ class FileSystem(Protocol):
 
     def lock(self, path: str) -> object:
         """Holds the lock file until the returned object is dropped. BlockingIOError if another process has it."""
+        ...
+
+    def boot_id(self) -> str:
+        """The machine's start: while it is the same, everything that was written is there, synced or not. Empty where
+        it is not known."""
         ...
 
 
@@ -361,6 +367,13 @@ class RealFileSystem:
         finally:
             os.close(fd)
         return True
+
+    def boot_id(self) -> str:
+        """Linux's; other systems have none."""
+        try:
+            return self.read_bytes(BOOT_ID).decode("ascii").strip()
+        except (OSError, ValueError):
+            return ""
 
     def lock(self, path: str) -> object:
         """Lock by flock(2), which excludes nodes in this process, too, and by fcntl(2), as nodes in Java do."""

@@ -58,20 +58,23 @@ class BrokerLifecycle:
         loop: asyncio.AbstractEventLoop,
         *,
         registration: Callable[[UUID], BrokerRegistrationRequest],
+        registered: Callable[[int], None],
         offset: Callable[[], int],
         failed_directories: Callable[[], list[UUID]],
         cordoned_directories: Callable[[], list[UUID] | None],
         stop_broker: Callable[[str], None],
         moved_as: UUID | None = None,
     ) -> None:
-        """`registration` makes the request for an incarnation; `offset` is how far this broker has followed the log;
-        `cordoned_directories` is None for a cluster whose metadata.version has no such thing; `stop_broker` is called
-        with the reason when another broker has this one's number; `moved_as` is the incarnation under which a broker
-        that comes from ZooKeeper is registered and unfenced already."""
+        """`registration` makes the request for an incarnation, and `registered` is called with each epoch that is
+        answered; `offset` is how far this broker has followed the log; `cordoned_directories` is None for a cluster
+        whose metadata.version has no such thing; `stop_broker` is called with the reason when another broker has this
+        one's number; `moved_as` is the incarnation under which a broker that comes from ZooKeeper is registered and
+        unfenced already."""
         self._config = config
         self._channel = channel
         self._loop = loop
         self._registration = registration
+        self._registered = registered
         self._offset = offset
         self._failed_directories = failed_directories
         self._cordoned_directories = cordoned_directories
@@ -114,6 +117,7 @@ class BrokerLifecycle:
                 if not answer.error_code:
                     self.broker_epoch = answer.broker_epoch
                     log.info("broker %d is registered in epoch %d", self._config.node_id, self.broker_epoch)
+                    self._registered(self.broker_epoch)
                     return
                 code = ErrorCode(answer.error_code)
                 problem = _reason(code, self._config)

@@ -94,6 +94,7 @@ class QuorumMembership(ClusterMember):
             self._beats,
             loop,
             registration=self._registration,
+            registered=directories.note_broker_epoch,
             offset=lambda: metadata.offset,
             failed_directories=self._failed_directories,
             cordoned_directories=self._cordoned_directories,
@@ -191,7 +192,6 @@ class QuorumMembership(ClusterMember):
             log.info("everything that this broker led is led by others")
 
     async def leave(self) -> None:
-        self._directories.set_broker_epoch(self.lifecycle.broker_epoch)
         await self.lifecycle.close()
         if self._following is not None:
             self._following.cancel()

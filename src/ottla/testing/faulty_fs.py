@@ -188,6 +188,7 @@ class FaultyFS:
         self.changes = 0
         """How many operations so far would have changed something on the disk: where `crash_after` counts."""
         self.crashes = 0
+        self._boots = 1
         self._random = Random(seed)
         self._disk = FaultyDisk(self._random, block_bytes)
         self._clock = clock or ManualClock()
@@ -233,6 +234,7 @@ class FaultyFS:
             self.heal()
             self._locks.clear()
             self.crashes += 1
+            self._boots += 1
             self._off = False
 
     def end_process(self) -> None:
@@ -381,6 +383,10 @@ class FaultyFS:
                 self._disk.settle_names()
         self.stop_if_crashing()
         return True
+
+    def boot_id(self) -> str:
+        """See `FileSystem.boot_id`: another after each `crash`."""
+        return str(self._boots)
 
     def lock(self, path: str) -> object:
         """Take a lock file; BlockingIOError if it is taken. A crash gives it back."""

@@ -59,11 +59,13 @@ class Story:
         self.controller = Controller()
         self.offset = 0
         self.stopped: list[str] = []
+        self.epochs: list[int] = []
         self.lifecycle = BrokerLifecycle(
             BrokerConfig(SETTINGS),
             self.controller,  # type: ignore[arg-type]  # as far as it is used
             loop,
             registration=self._registration,
+            registered=self.epochs.append,
             offset=lambda: self.offset,
             failed_directories=lambda: [UUID(int=9)],
             cordoned_directories=lambda: None,

@@ -1,0 +1,100 @@
+"""What a log directory says of the epoch in which a broker last had it, and had lost nothing."""
+
+from pathlib import Path
+
+import pytest
+from tests.unit.log.driver import SetClock
+
+from ottla.config.log import LogConfig
+from ottla.ids import BrokerId
+from ottla.log.broker_epochs import BOOT, UNKNOWN_EPOCH, killed_epoch, note
+from ottla.log.directories import LogDirectories
+from ottla.log.fs import RealFileSystem
+from ottla.testing.faulty_fs import FaultyFS, Survival
+
+PATHS = (Path("/a"), Path("/b"))
+
+
+def found(fs: FaultyFS) -> LogDirectories:
+    """The directories at the start of a process."""
+    directories = LogDirectories(PATHS, fs=fs, clock=SetClock())
+    directories.acquire(cluster_id="c", node_id=BrokerId(1))
+    directories.load_all(lambda _topic: LogConfig())
+    return directories
+
+
+def used(fs: FaultyFS, epoch: int = 7) -> LogDirectories:
+    """A broker has them in this epoch."""
+    directories = found(fs)
+    directories.note_broker_epoch(epoch)
+    return directories
+
+
+@pytest.fixture
+def fs() -> FaultyFS:
+    made = FaultyFS(seed=1)
+    for path in PATHS:
+        made.make_directory(str(path))
+    made.sync_directory("/")
+    return made
+
+
+def test_a_clean_shutdown_says_its_epoch(fs: FaultyFS) -> None:
+    used(fs).close()
+    fs.crash()
+    assert found(fs).previous_broker_epoch == 7
+
+
+def test_a_killed_process_has_lost_nothing(fs: FaultyFS) -> None:
+    used(fs)
+    fs.end_process()
+    assert found(fs).previous_broker_epoch == 7
+    fs.end_process()  # before it has another epoch
+    assert found(fs).previous_broker_epoch == 7
+
+
+@pytest.mark.parametrize("survival", list(Survival))
+def test_a_machine_without_power_may_have(fs: FaultyFS, survival: Survival) -> None:
+    used(fs)
+    fs.crash(survival)
+    assert found(fs).previous_broker_epoch == UNKNOWN_EPOCH
+    fs.end_process()
+    assert found(fs).previous_broker_epoch == UNKNOWN_EPOCH
+
+
+def test_so_may_one_whose_disk_was_replaced(fs: FaultyFS) -> None:
+    used(fs)
+    fs.end_process()
+    for name, is_directory, _ in fs.names("/b"):
+        (fs.remove_tree if is_directory else fs.remove)(f"/b/{name}")
+    assert found(fs).previous_broker_epoch == UNKNOWN_EPOCH
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_so_may_one_whose_disk_has_failed(fs: FaultyFS, is_clean: bool) -> None:
+    directories = used(fs)
+    directories.directories[1].fail("EIO")
+    if is_clean:
+        directories.close()
+    fs.end_process()
+    assert found(fs).previous_broker_epoch == UNKNOWN_EPOCH
+
+
+@pytest.mark.parametrize("written", [b"", b"{", b"7", b'{"boot":"1"}', b'{"boot":"","brokerEpoch":7}'])
+def test_what_is_not_understood_says_nothing(fs: FaultyFS, written: bytes) -> None:
+    fs.write_bytes(f"/a/{BOOT}", written, sync=False)
+    assert killed_epoch(fs, f"/a/{BOOT}") == UNKNOWN_EPOCH
+
+
+def test_a_machine_that_does_not_say_when_it_started_proves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fs, path = RealFileSystem(), str(tmp_path / BOOT)
+    monkeypatch.setattr("ottla.log.fs.BOOT_ID", str(tmp_path / "boot_id"))
+    note(fs, path, 7)
+    assert killed_epoch(fs, path) == UNKNOWN_EPOCH
+    (tmp_path / "boot_id").write_text("one\n")
+    note(fs, path, 7)
+    assert killed_epoch(fs, path) == 7
+    (tmp_path / "boot_id").write_text("another\n")
+    assert killed_epoch(fs, path) == UNKNOWN_EPOCH
