@@ -235,7 +235,11 @@ class LeaderFetcher:
         self._changed.set()
         if not self._has_new:
             self._has_new = True
-            self._loop.call_at(self._interrupts_from, self._interrupt)  # once for all that come until then
+            wait_s = self._interrupts_from - self._loop.time()
+            if wait_s > 0:
+                self._loop.call_later(wait_s, self._interrupt)  # once for all that come until then
+            else:
+                self._loop.call_soon(self._interrupt)
 
     def remove(self, topic_partition: TopicPartition) -> None:
         """Stop copying a partition, if it was copied."""
