@@ -87,7 +87,7 @@ class Place:
 
     @property
     def directory_id(self) -> str:
-        """Of its log directory, as text."""
+        """The id of its log directory, as text."""
         return uuid_to_text(self.directory_uuid)
 
     @property

@@ -36,7 +36,7 @@ class Quorum:
         return None if found is None else found.high_watermark
 
     def remove(self, number: int, asked: Sequence[int]) -> str | None:
-        """Have a node vote no more; returns what went wrong."""
+        """Remove a node from the voters; returns what went wrong."""
         request = RemoveRaftVoterRequest(
             cluster_id=CLUSTER_ID, voter_id=number, voter_directory_id=self._places[number].directory_uuid
         )

@@ -105,7 +105,7 @@ class ZooKeeper:
         """There are none."""
 
     def ailment(self) -> str | None:
-        """Of a lone broker, which has no tree, nothing is known here."""
+        """Nothing of a lone broker, which has no tree."""
         told = self.image().controller_id
         for machine in self.machines if len(self.machines) > 1 else ():
             assert machine.broker is not None
