@@ -15,7 +15,8 @@ from typing import Any, Final, Self, TypeVar
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
-from ottla.broker import Broker, new_event_loop
+from ottla.broker import Broker
+from ottla.broker_process import new_event_loop
 from ottla.cluster.image import MetadataImage, PartitionImage
 from ottla.ids import TopicName
 from ottla.log.fs import FileSystem, RealFileSystem

@@ -9,7 +9,7 @@ import ottla
 from ottla.tasks import Tasks, supervised
 
 AWAITED = {
-    "broker.py": 2,
+    "broker_process.py": 2,
     "metadata/controller_channel.py": 1,
     "server/dispatch.py": 1,
     "server/handlers/fetch.py": 2,

@@ -15,7 +15,7 @@ from tests.support.eventually import eventually
 from tests.support.ottla_process import OttlaProcess
 from tests.support.probe import free_port
 
-from ottla import broker as brokers
+from ottla import broker_process
 from ottla.broker import Broker
 from ottla.log.directory import CLEAN_SHUTDOWN, LogDirectory
 
@@ -85,7 +85,7 @@ def test_a_broker_that_recovers_its_logs_stops_after_the_partition_it_is_at(
 
     async def main() -> bool:
         stopping = asyncio.Event()
-        starting = asyncio.create_task(brokers._has_started(Broker.configured(None, settings), stopping))
+        starting = asyncio.create_task(broker_process._has_started(Broker.configured(None, settings), stopping))
         while not loading:
             await asyncio.sleep(0.001)
         stopping.set()

@@ -192,7 +192,7 @@ def serve(arguments: list[str]) -> int:
             log_format=wanted.log_format,
             flags=flags,
         )
-    from ottla.broker import main as run_broker
+    from ottla.broker_process import main as run_broker
 
     console = None if wanted.console_port is None else _Console(wanted.console_port)
     code = run_broker(

@@ -7,12 +7,13 @@ Rules that cannot be read, since a newer version wrote them, close their resourc
 
 import logging
 from collections.abc import Sequence
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from ottla.cluster.metadata_log.state import AclPattern, ClusterState
 from ottla.errors import OttlaError
 from ottla.metadata.acls import CLOSED, Rules, matching
 from ottla.metadata.quorum_decisions import QuorumDecisions
+from ottla.metadata.tree_records import access_control_record
 from ottla.protocol.metadata_records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
 from ottla.protocol.schema import Message
 from ottla.security.acls import (
@@ -92,7 +93,7 @@ class QuorumAcls(FollowedAcls):
                     continue
                 answers.append(None)
                 if binding.rule not in self.authorizer.rules(binding.resource):
-                    records[binding] = _record(binding)
+                    records[binding] = access_control_record(binding)
             try:
                 await self._decisions.commit_records(list(records.values()))
             except OttlaError as problem:
@@ -135,18 +136,4 @@ def _rule(record: AccessControlEntryRecord) -> AccessRule:
     """Raises ValueError for an operation or a permission that is not known."""
     return AccessRule(
         record.principal, record.host, Operation(record.operation), PermissionType(record.permission_type)
-    )
-
-
-def _record(binding: AclBinding) -> AccessControlEntryRecord:
-    resource, rule = binding
-    return AccessControlEntryRecord(
-        id=uuid4(),
-        resource_type=resource.type,
-        resource_name=resource.name,
-        pattern_type=resource.pattern,
-        principal=rule.principal,
-        host=rule.host,
-        operation=rule.operation,
-        permission_type=rule.permission,
     )

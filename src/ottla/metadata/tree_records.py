@@ -21,6 +21,7 @@ from ottla.protocol.metadata_records import (
     ProducerIdsRecord,
 )
 from ottla.protocol.schema import Message
+from ottla.security.acls import AclBinding
 
 
 def records_of(nodes: Mapping[str, Node], brokers: Iterable[BrokerRegistration] = ()) -> list[bytes]:
@@ -87,16 +88,21 @@ def _others(nodes: Mapping[str, Node]) -> list[Message]:
             )
         elif resource is not None:
             found += [
-                AccessControlEntryRecord(
-                    id=uuid4(),
-                    resource_type=resource.type,
-                    resource_name=resource.name,
-                    pattern_type=resource.pattern,
-                    principal=rule.principal,
-                    host=rule.host,
-                    operation=rule.operation,
-                    permission_type=rule.permission,
-                )
-                for rule in acl_layout.read_acl_node(path, node)
+                access_control_record(AclBinding(resource, rule)) for rule in acl_layout.read_acl_node(path, node)
             ]
     return found
+
+
+def access_control_record(binding: AclBinding) -> AccessControlEntryRecord:
+    """The record of an access rule, under a new id."""
+    resource, rule = binding
+    return AccessControlEntryRecord(
+        id=uuid4(),
+        resource_type=resource.type,
+        resource_name=resource.name,
+        pattern_type=resource.pattern,
+        principal=rule.principal,
+        host=rule.host,
+        operation=rule.operation,
+        permission_type=rule.permission,
+    )

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import ClassVar, Final, Self
 
 from ottla.broker import Broker as Engine
-from ottla.broker import new_event_loop
+from ottla.broker_process import new_event_loop
 from ottla.clock import Clock, SystemClock
 from ottla.platform import Platform
 from ottla.testing.loop_watch import LoopBlocked, watched

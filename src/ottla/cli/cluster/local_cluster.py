@@ -26,7 +26,7 @@ READY_S: Final = 60.0
 STOP_S: Final = 30.0
 POLL_INTERVAL_S: Final = 0.05
 IMPORTED_BY_BROKERS: Final = (
-    "ottla.broker",
+    "ottla.broker_process",
     "ottla.cli.terminal.log_lines",
     "ottla.metadata.lone_broker",
     "ottla.metadata.quorum_metadata",

@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> int:
     given: Given = json.load(sys.stdin)
     shared = {name: [_opened(number) for number in numbers] for name, numbers in given["shared"].items()}
     begin_log(level, log_format)
-    from ottla.broker import main as run_broker
+    from ottla.broker_process import main as run_broker
 
     def serves(broker: "Broker") -> Callable[[], None]:
         unshare = broker.share(shared)

@@ -60,9 +60,14 @@ def test_the_fast_path_is_for_followers_that_still_have_everything(
         fetch(state, follower, 5, 5, now=1.0)
 
     def fast(replica: int, offset: int, start: int, end: int, epoch: int) -> bool:
-        ends = {"log_start_offset": Offset(start), "end_offset": Offset(end), "broker_epoch": epoch}
-        quiet = QuietFetches(2.0)
-        return state.is_still_there(BrokerId(replica), Offset(offset), **ends, quiet=quiet)  # type: ignore[arg-type]
+        return state.is_still_there(
+            BrokerId(replica),
+            Offset(offset),
+            log_start_offset=Offset(start),
+            end_offset=Offset(end),
+            broker_epoch=epoch,
+            quiet=QuietFetches(2.0),
+        )
 
     assert not fast(replica, offset, start, end, epoch)
     assert [state.followers[BrokerId(number)].last_fetch_at for number in (2, 3)] == [1.0, 1.0]
