@@ -87,7 +87,7 @@ def test_a_broker_without_a_trusted_certificate_takes_no_part(zookeeper: ZooKeep
         try:
             eventually(lambda: "client does not trust the certificate of this broker" in stranger.log_text())
             assert not stranger.answers()  # no controller has reached it
-            assert "its certificate is not trusted" in cluster.brokers[1].log_text()
+            eventually(lambda: "its certificate is not trusted" in cluster.brokers[1].log_text())
             cluster.create("orders", replicas=2)
         finally:
             stranger.kill()

@@ -81,6 +81,9 @@ class RecordProducer:
                 except BufferError:
                     self.client.poll(_ROOM_TIMEOUT_S)  # the queue is full: wait for acknowledgements
                 except KafkaException as error:
+                    if error.args[0].code() == KafkaError._FATAL:
+                        self.client.flush()  # raises what made the producer unusable, such as its fencing
+                        raise
                     raise _refused(error, row) from error
 
 

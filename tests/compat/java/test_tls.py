@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.certificates import Authority
+from tests.support.eventually import eventually
 from tests.support.genuine import ToolFailedError
 from tests.support.ottla_process import OttlaProcess
 from tests.support.probe import free_port
@@ -114,8 +115,8 @@ def test_a_client_without_a_certificate_is_refused(
     broker: tuple[OttlaProcess, str], stores: Path, tmp_path: Path
 ) -> None:
     running, address = broker
-    config = client_config(tmp_path, stores, default_api_timeout_ms="10000", request_timeout_ms="5000")
+    config = client_config(tmp_path, stores)
     with pytest.raises(ToolFailedError):
         kafka_tool("TopicCommand", "--bootstrap-server", address, "--command-config", config, "--list")
-    assert "the client sent no certificate, and ssl.client.auth is required" in running.log_text()
+    eventually(lambda: "the client sent no certificate, and ssl.client.auth is required" in running.log_text())
     assert PASSWORD not in running.log_text()
