@@ -110,7 +110,7 @@ class SettingsInForce:
         for name, (setting, behind) in _chosen_topics(names):
             if setting.internal and name not in overrides:
                 continue
-            value = render_value(self._config.topic_value(name, overrides))
+            value = render_value(self._config.topics.value(name, overrides))
             synonyms = self._synonyms(behind[0].name) if behind else []
             if name in overrides:
                 synonyms.insert(0, ConfigSynonym(name, value, ConfigSource.TOPIC_CONFIG))

@@ -14,7 +14,7 @@ from ottla.cluster.commands import SetConfigs
 from ottla.cluster.controller import check_topic_name
 from ottla.cluster.image import CLUSTER_DEFAULT, MetadataImage, ResourceType
 from ottla.config.authorizer import AUTHORIZER, AUTHORIZER_SETTINGS
-from ottla.config.broker import BrokerConfig, check_topic_values
+from ottla.config.broker import BrokerConfig
 from ottla.config.broker_settings import BROKER_SETTINGS
 from ottla.config.changeable import check_values, problem_with_names
 from ottla.config.client_metrics_settings import subscription
@@ -77,7 +77,7 @@ def plan_configs(
             after = _edited(
                 before, change.edits, {name: topic.setting.kind for name, topic in TOPIC_SETTINGS.items()}, config
             )
-            check_topic_values(config, after)
+            config.topics.check(after)
             if TopicName(change.name) not in image.topics:
                 raise UnknownTopic(f"The topic '{change.name}' does not exist.")
         case ResourceType.BROKER:
@@ -194,7 +194,7 @@ def _words(values: Mapping[str, str], name: str, config: BrokerConfig | None) ->
     text = values.get(name)
     if text is not None:
         return [word.strip() for word in text.split(",") if word.strip()]
-    inherited = config.topic_default(name) if config is not None and name in TOPIC_SETTINGS else None
+    inherited = config.topics.default(name) if config is not None and name in TOPIC_SETTINGS else None
     if inherited is None and name in BROKER_SETTINGS:
         inherited = tuple((BROKER_SETTINGS[name].default or "").split(","))
     return [word for word in inherited if word] if isinstance(inherited, tuple) else []

@@ -16,7 +16,7 @@ from ottla.cluster.image import (
     ResourceType,
     TopicImage,
 )
-from ottla.config.broker import ALL_DIRECTORIES, BrokerConfig, check_topic_values
+from ottla.config.broker import ALL_DIRECTORIES, BrokerConfig
 from ottla.errors import ApiError, ErrorCode, InvalidConfig, InvalidRequest, InvalidTopic, TopicAlreadyExists
 from ottla.errors import UnknownTopicOrPartition as UnknownTopic
 from ottla.ids import BrokerId, LeaderEpoch, PartitionId, TopicId, TopicName
@@ -139,7 +139,7 @@ def plan_topic(
     if colliding is not None:
         raise InvalidTopic(f"Topic '{new.name}' collides with existing topic: {colliding}")
     configs = {name: _not_null(name, value) for name, value in new.configs.items()}
-    check_topic_values(config, configs)
+    config.topics.check(configs)
     if new.assignments:
         placed = _manual_placement(image, new, registered)
     else:

@@ -11,11 +11,11 @@ from typing import Final, NoReturn, cast, final
 from ottla.config.broker_settings import BROKER_SETTINGS
 from ottla.config.group_settings import GroupSettings, check_group_defaults, group_settings
 from ottla.config.listeners import SECURITY_PROTOCOLS, Listener, controller_protocols, listeners_in, pairs, words
-from ottla.config.log import UNLIMITED, LogConfig, TimestampType
+from ottla.config.log import LogConfig
 from ottla.config.protection import UNPROTECTED
 from ottla.config.quorum import SWITCH, Quorum, quorum
 from ottla.config.setting import Value, invalid_value, parse_value, render_value
-from ottla.config.topic_settings import TOPIC_SETTINGS, TopicSetting
+from ottla.config.topic_defaults import TopicDefaults
 from ottla.errors import InvalidConfig
 from ottla.ids import BrokerId
 
@@ -444,11 +444,11 @@ class BrokerConfig:
 
     def _check_logs(self) -> None:
         """In Kafka's words, which clients get for a change that is refused."""
-        if cast("int", self.topic_default("segment.ms")) < 1:
+        if cast("int", self.topics.default("segment.ms")) < 1:
             raise InvalidConfig("log.roll.ms must be greater than or equal to 1")
-        if cast("int", self.topic_default("segment.jitter.ms")) < 0:
+        if cast("int", self.topics.default("segment.jitter.ms")) < 0:
             raise InvalidConfig("log.roll.jitter.ms must be greater than or equal to 0")
-        if self.topic_default("retention.ms") == 0:
+        if self.topics.default("retention.ms") == 0:
             raise InvalidConfig("log.retention.ms must be unlimited (-1) or, greater than or equal to 1")
         threads = int(self.given.get("log.cleaner.threads", 1))
         if self.log_cleaner_dedupe_buffer_size // max(threads, 1) <= LEAST_DEDUPE_BYTES:
@@ -533,29 +533,19 @@ class BrokerConfig:
         """Name of the listener over which the controller speaks to brokers."""
         return self.control_plane_listener_name or self.inter_broker_listener
 
-    # -- topics ----------------------------------------------------------------------------------------------------
+    # -- topics and groups -----------------------------------------------------------------------------------------
 
-    def topic_default(self, name: str) -> Value:
-        """The default of a topic's setting here: that of the first broker setting behind it which was set."""
-        return self._topic_defaults[name]
-
-    def topic_value(self, name: str, overrides: Mapping[str, str]) -> Value:
-        """A topic's setting with its own overrides; raises `InvalidConfig`, KeyError for an unknown name."""
-        text = overrides.get(name)
-        return self.topic_default(name) if text is None else TOPIC_SETTINGS[name].setting.parse(text)
+    @cached_property
+    def topics(self) -> TopicDefaults:
+        """What topics get from these settings."""
+        return TopicDefaults(self.given, self.value)
 
     def log_config(self, overrides: Mapping[str, str]) -> LogConfig:
         """Settings of the logs of a topic with these overrides; names that are no topic's are ignored.
 
         Raises `InvalidConfig` when a value is refused.
         """
-        if not overrides:
-            return self._default_log_config
-        values = dict(self._topic_defaults)
-        for name, text in overrides.items():
-            if name in values:
-                values[name] = TOPIC_SETTINGS[name].setting.parse(text)
-        return _log_config(values)
+        return self.topics.log_config(overrides)
 
     def group_settings(self, overrides: Mapping[str, str]) -> GroupSettings:
         """Settings of a group with these overrides; names that are no group's are ignored.
@@ -568,98 +558,12 @@ class BrokerConfig:
     def _default_group_settings(self) -> GroupSettings:
         return group_settings(self, {})
 
-    @cached_property
-    def _topic_defaults(self) -> dict[str, Value]:
-        defaults = {name: self._topic_default(topic) for name, topic in TOPIC_SETTINGS.items()}
-        if cast("int", defaults["retention.ms"]) < 0:
-            defaults["retention.ms"] = UNLIMITED  # set by retention.hours, .minutes or .ms alike
-        return defaults
-
-    @cached_property
-    def _default_log_config(self) -> LogConfig:
-        return _log_config(self._topic_defaults)
-
-    def _topic_default(self, topic: TopicSetting) -> Value:
-        for synonym in topic.synonyms:
-            setting = BROKER_SETTINGS.get(synonym.name)
-            if setting is not None and synonym.name in self.given:
-                return _times(self.value(synonym.name), synonym.factor)
-        for synonym in topic.synonyms:
-            setting = BROKER_SETTINGS.get(synonym.name)
-            if setting is not None and setting.default is not None:
-                return _times(self.value(synonym.name), synonym.factor)
-        return parse_value(topic.setting.name, topic.setting.kind, topic.setting.default)
-
     def rendered(self, name: str) -> str | None:
         """A setting's value as DescribeConfigs shows it."""
         text = self.given.get(name)
         if text is not None and name in ("listeners", "advertised.listeners"):
             return text
         return render_value(self.value(name))
-
-
-def _log_config(values: Mapping[str, Value]) -> LogConfig:
-    policies = cast("tuple[str, ...]", values["cleanup.policy"])
-    segment_bytes = values["internal.segment.bytes"]
-    return LogConfig(
-        segment_bytes=cast("int", values["segment.bytes"] if segment_bytes is None else segment_bytes),
-        segment_ms=cast("int", values["segment.ms"]),
-        segment_jitter_ms=cast("int", values["segment.jitter.ms"]),
-        segment_index_bytes=cast("int", values["segment.index.bytes"]),
-        index_interval_bytes=cast("int", values["index.interval.bytes"]),
-        preallocate=cast("bool", values["preallocate"]),
-        flush_messages=cast("int", values["flush.messages"]),
-        flush_ms=cast("int", values["flush.ms"]),
-        flush_before_ack=cast("bool", values["flush.before.ack"]),
-        retention_ms=cast("int", values["retention.ms"]),
-        retention_bytes=cast("int", values["retention.bytes"]),
-        file_delete_delay_ms=cast("int", values["file.delete.delay.ms"]),
-        max_message_bytes=cast("int", values["max.message.bytes"]),
-        message_timestamp_type=TimestampType(values["message.timestamp.type"]),
-        message_timestamp_before_max_ms=cast("int", values["message.timestamp.before.max.ms"]),
-        message_timestamp_after_max_ms=cast("int", values["message.timestamp.after.max.ms"]),
-        compression_type=cast("str", values["compression.type"]),
-        compression_gzip_level=cast("int", values["compression.gzip.level"]),
-        compression_lz4_level=cast("int", values["compression.lz4.level"]),
-        compression_zstd_level=cast("int", values["compression.zstd.level"]),
-        compact="compact" in policies,
-        delete="delete" in policies,
-        delete_retention_ms=cast("int", values["delete.retention.ms"]),
-        min_compaction_lag_ms=cast("int", values["min.compaction.lag.ms"]),
-        max_compaction_lag_ms=cast("int", values["max.compaction.lag.ms"]),
-        min_cleanable_dirty_ratio=cast("float", values["min.cleanable.dirty.ratio"]),
-        min_insync_replicas=cast("int", values["min.insync.replicas"]),
-        unclean_leader_election_enable=cast("bool", values["unclean.leader.election.enable"]),
-    )
-
-
-def check_topic_values(config: BrokerConfig, overrides: Mapping[str, str]) -> None:
-    """Check a topic's overrides: names, values, and what they say together.
-
-    Raises `InvalidConfig` with Kafka's words for the first that is refused.
-    """
-    for name in overrides:
-        if name not in TOPIC_SETTINGS:
-            raise InvalidConfig(f"Unknown topic config name: {name}")
-    least = cast("int", config.topic_value("min.compaction.lag.ms", overrides))
-    most = cast("int", config.topic_value("max.compaction.lag.ms", overrides))
-    for name, text in overrides.items():
-        TOPIC_SETTINGS[name].setting.parse(text)
-    if least > most:
-        raise InvalidConfig(
-            f"conflict topic config setting min.compaction.lag.ms ({least}) > max.compaction.lag.ms ({most})"
-        )
-    if config.topic_value("remote.storage.enable", overrides):
-        raise InvalidConfig(
-            "Tiered Storage functionality is disabled in the broker. "
-            "Topic cannot be configured with remote log storage."
-        )
-
-
-def _times(value: Value, factor: int) -> Value:
-    if factor == 1 or not isinstance(value, int):
-        return value
-    return value if value < 0 else value * factor
 
 
 def _text(values: Mapping[str, Value], name: str) -> str:

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from ottla.config import load
-from ottla.config.broker import check_topic_values
 from ottla.config.listeners import Listener
 from ottla.errors import InvalidConfig
 
@@ -241,7 +240,7 @@ def test_a_topics_own_settings_win() -> None:
 )
 def test_topic_settings_are_refused_in_kafkas_words(overrides: dict[str, str], problem: str) -> None:
     with pytest.raises(InvalidConfig, match=problem):
-        check_topic_values(load(None, {})[0], overrides)
+        load(None, {})[0].topics.check(overrides)
 
 
 def test_dynamic_changes_make_another_config() -> None:

@@ -79,7 +79,7 @@ def test_topic_defaults_are_those_of_the_logs() -> None:
 def test_every_default_of_a_topic_is_that_of_the_settings_behind_it() -> None:
     config = BrokerConfig({})
     for name, topic in TOPIC_SETTINGS.items():
-        assert config.topic_default(name) == parse_value(name, topic.setting.kind, topic.setting.default), name
+        assert config.topics.default(name) == parse_value(name, topic.setting.kind, topic.setting.default), name
 
 
 def test_the_page_is_current() -> None:
