@@ -68,8 +68,9 @@ class CachedFile:
             else:
                 content.cached.extend(bytes(size - len(content.cached)))
 
-    def reserve(self, size: int) -> None:
+    def reserve(self, size: int) -> bool:
         """Changes nothing."""
+        return True
 
     def descriptor(self) -> int | None:
         """None: the operating system has not what this file has."""

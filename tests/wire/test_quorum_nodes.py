@@ -13,7 +13,7 @@ from tests.support.quorum_server import QuorumServer, Recorder, until
 
 from ottla.clock import Clock, SystemClock
 from ottla.errors import ErrorCode, KafkaStorageError
-from ottla.metadata.quorum.metadata_log import METADATA_TOPIC_ID, MetadataLog, MetadataLogConfig
+from ottla.metadata.quorum.metadata_log import DIRECTORY, METADATA_TOPIC_ID, MetadataLog, MetadataLogConfig
 from ottla.metadata.quorum.node import NotQuorumLeader, OffsetAndEpoch
 from ottla.protocol.framing import encode_response
 from ottla.protocol.messages import begin_quorum_epoch as begin_messages
@@ -385,6 +385,66 @@ def test_a_full_disk_ends_the_node_and_acknowledges_nothing(tmp_path: Path) -> N
         log = MetadataLog.open("/data", MetadataLogConfig(), fs=fs, clock=SystemClock())
         assert log.end == (3, 1)
         assert recorder.values == [b"kept", b"into the room that is reserved"]
+
+    asyncio.run(run())
+
+
+def fill(fs: FaultyFS) -> None:
+    fs.capacity_bytes = fs.used_bytes()
+
+
+def test_voters_with_full_disks_elect_commit_and_go_on(tmp_path: Path) -> None:
+    async def run() -> None:
+        quorum = Quorum(tmp_path, 1, 2, 3)
+        disks = {node_id: disk(node_id) for node_id in (1, 2, 3)}
+        try:
+            for node_id in disks:
+                await quorum.start(node_id, fs=disks[node_id])
+            leader = await quorum.leader()
+            await leader.node.append([b"0"], epoch=leader.node.leader.epoch)
+            for fs in disks.values():
+                fill(fs)
+            for number in range(1, 4):
+                stopped = (await quorum.leader()).node.node_id
+                await quorum.servers.pop(stopped).close()
+                leader = await quorum.leader()
+                await leader.node.append([b"%d" % number], epoch=leader.node.leader.epoch)
+                at = OffsetAndEpoch(leader.node.next_offset, leader.node.leader.epoch)
+                with pytest.raises(KafkaStorageError, match="No space left"):
+                    await leader.node.write_snapshot(at, [b"y" * 100_000])
+                await quorum.start(stopped, fs=disks[stopped])
+            await until(lambda: all_have(quorum, [b"0", b"1", b"2", b"3"], 1, 2, 3))
+            assert not any(
+                name.endswith(".part") for fs in disks.values() for name, _, _ in fs.names(f"/data/{DIRECTORY}")
+            )
+        finally:
+            await quorum.close()
+
+    asyncio.run(run())
+
+
+def test_a_snapshot_that_finds_no_room_is_fetched_when_there_is_some(tmp_path: Path) -> None:
+    async def run() -> None:
+        quorum = Quorum(tmp_path, 1, log_config=MetadataLogConfig(segment_bytes=500, retention_bytes=500))
+        fs = disk(9)
+        try:
+            node = (await quorum.start(1)).node
+            await quorum.leader()
+            for number in range(20):
+                await node.append([b"%03d" % number * 30], epoch=1)
+            everything = b"all of it" + bytes(100_000)
+            for before_end in (3, 0):  # the second takes the place of the first, and of the log
+                await node.write_snapshot(OffsetAndEpoch(node.next_offset - before_end, 1), [everything])
+            await until(lambda: node.log.start_offset == node.next_offset)
+            dropped = fs.fail(Operation.REMOVE, "*.part", skip=1, times=0)  # it only counts
+            fs.fail(Operation.WRITE, "*.part", error=errno.ENOSPC, times=None)
+            behind = await quorum.start(9, votes=False, fs=fs)
+            await until(lambda: not dropped.skip)
+            assert quorum.recorders[9].values == behind.problems == []
+            fs.heal()
+            await until(lambda: all_have(quorum, [everything], 9))
+        finally:
+            await quorum.close()
 
     asyncio.run(run())
 

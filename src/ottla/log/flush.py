@@ -14,7 +14,7 @@ from ottla.errors import CorruptMessage
 from ottla.ids import Offset
 from ottla.log import checkpoints
 from ottla.log.decisions.durability import Unsynced
-from ottla.log.fs import File, FileSystem
+from ottla.log.fs import File, FileSystem, replace_in_spare
 from ottla.log.scan import InvalidBatch, find_batch, scan
 from ottla.log.segment import Segment
 
@@ -105,6 +105,7 @@ class FlushTicket:
         "_checkpoints",
         "_failure",
         "_fs",
+        "_has_spares",
         "_rewrites",
         "_segments",
         "_work",
@@ -126,6 +127,7 @@ class FlushTicket:
         checkpoint_files: dict[str, bytes],
         rewrites: list[Rewrite],
         failure: OSError | None = None,
+        has_spares: bool = False,
         is_first: bool = False,
     ) -> None:
         self._fs = fs
@@ -134,6 +136,7 @@ class FlushTicket:
         self._checkpoints = checkpoint_files
         self._rewrites = rewrites
         self._failure = failure
+        self._has_spares = has_spares
         self.end_offset = end_offset
         """All offsets below it are on the disk after `sync`."""
         self.last_base = last_base
@@ -198,7 +201,10 @@ class FlushTicket:
         self._fs.open(path).sync()
 
     def _write_checkpoint(self, path: str, data: bytes) -> None:
-        checkpoints.write(self._fs, path, data)
+        if self._has_spares:
+            replace_in_spare(self._fs, path, data)
+        else:
+            checkpoints.write(self._fs, path, data)
 
     @staticmethod
     def _unless_deleted(action: Callable[..., None], path: str, *rest: bytes) -> None:

@@ -17,7 +17,7 @@ class Flushes:
     thread that owns the log; the tickets are synced in any thread.
     """
 
-    __slots__ = ("_directory", "_durability", "_fs", "_rewrites", "_segments")
+    __slots__ = ("_directory", "_durability", "_fs", "_rewrites", "_segments", "has_spares")
 
     def __init__(self, fs: FileSystem, directory: str, segments: SegmentList, durability: Durability[Segment]) -> None:
         self._fs = fs
@@ -25,6 +25,8 @@ class Flushes:
         self._segments = segments
         self._durability = durability
         self._rewrites: list[Rewrite] = []
+        self.has_spares = False
+        """Checkpoints are written over spare files, which have room on a full disk."""
 
     def prepare(self, end_offset: Offset, epochs: LeaderEpochs) -> FlushTicket | None:
         """What brings everything up to `end_offset` to the disk; None if it is there."""
@@ -59,6 +61,7 @@ class Flushes:
             checkpoint_files=checkpoint_files,
             rewrites=self._rewrites,
             failure=failure,
+            has_spares=self.has_spares,
             is_first=durability.recovery_point <= self._segments.all[0].base_offset,
         )
 

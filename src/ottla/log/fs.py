@@ -21,7 +21,13 @@ _SYNC_FILE_RANGE_WRITE: Final = 2
 _FALLOC_FL_KEEP_SIZE: Final = 1
 _RESIDENCE_SAMPLE_BYTES: Final = 128 * 1024
 BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
+_RENAME_EXCHANGE: Final = 2
+_AT_FDCWD: Final = -100
 _CANNOT_TELL: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
+LACKS_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""EFBIG: a file may not grow, by a limit of the process or of the filesystem; the disk itself is sound."""
+_SPARE_BYTES: Final = 4096
+"""The room of a spare behind what it has to hold now: a block of most filesystems."""
 
 
 class WouldBlock(Exception):
@@ -58,9 +64,9 @@ class File(Protocol):
         """Change the length; what was reserved behind it is given back."""
         ...
 
-    def reserve(self, size: int) -> None:
-        """Only a hint, and never an error: let writes below `size` find room, even on a disk that is full by then. The
-        length stays."""
+    def reserve(self, size: int) -> bool:
+        """Let writes below `size` find room, even on a disk that is full by then. The length stays. False if there is
+        not so much room; True also where the filesystem cannot reserve any."""
         ...
 
     def descriptor(self) -> int | None:
@@ -107,6 +113,10 @@ class FileSystem(Protocol):
         """Atomic; replaces `target` if it is a file."""
         ...
 
+    def exchange(self, first: str, second: str) -> None:
+        """Atomic: gives each of two files the other's name. OSError if one is not there, or the filesystem cannot."""
+        ...
+
     def remove(self, path: str) -> None:
         """FileNotFoundError if it is not there."""
         ...
@@ -145,9 +155,20 @@ def _fallocate() -> "Callable[[int, int, int, int], int] | None":
     """Linux's fallocate(2): Python offers only the call that changes the length, too."""
     import ctypes
 
-    call = getattr(ctypes.CDLL(None), "fallocate64", None)
+    call = getattr(ctypes.CDLL(None, use_errno=True), "fallocate64", None)
     if call is not None:
         call.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    return call
+
+
+@cache
+def _renameat2() -> "Callable[[int, bytes, int, bytes, int], int] | None":
+    """Linux's renameat2(2), which Python does not offer."""
+    import ctypes
+
+    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if call is not None:
+        call.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint)
     return call
 
 
@@ -176,6 +197,40 @@ def replace_atomically(fs: FileSystem, path: str, data: Buffer, *, sync: bool = 
     fs.rename(temporary, path)
     if sync:
         fs.sync_directory(os.path.dirname(path))
+
+
+def replace_in_spare(fs: FileSystem, path: str, data: Buffer) -> None:
+    """As `replace_atomically`, durably and on a full disk, too: `data` is written over a spare file, which has its room
+    (`keep_spare`), and the old content is the next spare. Raises OSError.
+
+        path      old       | data        the names are exchanged
+        path.tmp  spare     | old
+    """
+    spare = f"{path}.tmp"
+    file = fs.open(spare, create=True)
+    file.write(0, data)
+    if file.size() > len(data):
+        file.truncate(len(data))
+    file.sync()
+    try:
+        fs.exchange(spare, path)
+    except OSError as problem:
+        if problem.errno not in {*_CANNOT_TELL, errno.ENOENT}:
+            raise
+        fs.rename(spare, path)
+    fs.sync_directory(os.path.dirname(path))
+    keep_spare(fs, path, len(data))
+
+
+def keep_spare(fs: FileSystem, path: str, size: int) -> bool:
+    """Have room for each next `replace_in_spare` of a file, which now has `size` bytes; whether there is. Never an
+    error."""
+    room_bytes = size + _SPARE_BYTES
+    try:
+        has_room = fs.open(f"{path}.tmp", create=True).reserve(room_bytes)
+        return (not fs.exists(path) or fs.open(path).reserve(room_bytes)) and has_room
+    except OSError:
+        return False
 
 
 class _Descriptor:
@@ -257,10 +312,13 @@ class RealFile(_Descriptor):
     def truncate(self, size: int) -> None:
         os.ftruncate(self.fd, size)
 
-    def reserve(self, size: int) -> None:
+    def reserve(self, size: int) -> bool:
         call = _fallocate()
-        if call is not None:
-            call(self.fd, _FALLOC_FL_KEEP_SIZE, 0, size)
+        if call is None or not call(self.fd, _FALLOC_FL_KEEP_SIZE, 0, size):
+            return True
+        import ctypes
+
+        return ctypes.get_errno() not in LACKS_ROOM
 
     if hasattr(os, "posix_fadvise"):
 
@@ -338,6 +396,17 @@ class RealFileSystem:
 
     def rename(self, source: str, target: str) -> None:
         os.replace(source, target)
+
+    def exchange(self, first: str, second: str) -> None:
+        """By renameat2(2)."""
+        call = _renameat2()
+        if call is None:
+            raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), first)
+        if call(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE):
+            import ctypes
+
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code), first, None, second)
 
     def remove(self, path: str) -> None:
         os.unlink(path)

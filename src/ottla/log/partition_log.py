@@ -21,7 +21,7 @@ from ottla.log.directory_checkpoints import NoCheckpoints, Written
 from ottla.log.file_region import MIN_REGION_BYTES, FileRegion
 from ottla.log.flush import FlushTicket
 from ottla.log.flushes import Flushes
-from ottla.log.fs import FileSystem, WouldBlock
+from ottla.log.fs import FileSystem, WouldBlock, keep_spare
 from ottla.log.leader_epochs import EpochEnd
 from ottla.log.producer_state import Origin, ProducedBatch, ProducerState, Verification
 from ottla.log.reader import ColdRead, LogReader
@@ -234,6 +234,13 @@ class PartitionLog:
         """Reports an error of the disk; the one to raise. In any thread."""
         self.on_error(problem)
         return KafkaStorageError(f"cannot {what} {self.topic_partition} in {self._directory}: {problem}")
+
+    def reserve_room(self, next_segment_bytes: int) -> None:
+        """From now on go on upon a full disk, too, in room that is reserved: checkpoints in that of spare files, and
+        batches in the active segment's, until there is so much for the next one."""
+        self._files.room_bytes = next_segment_bytes
+        self._flushes.has_spares = True
+        keep_spare(self._fs, f"{self._directory}/{names.LEADER_EPOCHS}", len(self.leader_epochs.encode()))
 
     # --- append ------------------------------------------------------------------------------------------------
 

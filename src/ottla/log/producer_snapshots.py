@@ -5,6 +5,7 @@ The thread that owns the log changes it; after a truncation any thread may `load
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from threading import Lock
 from typing import Final, Protocol
 
@@ -123,7 +124,12 @@ class ProducerSnapshots:
     def write(self, state: ProducerState, offset: int, active: Segment) -> None:
         """A snapshot of the state at the end of the log, which is the active segment's. Raises OSError."""
         path = self._path(offset)
-        self._fs.write_bytes(path, state.encode(), sync=False)
+        try:
+            self._fs.write_bytes(path, state.encode(), sync=False)
+        except OSError:
+            with suppress(OSError):
+                self._fs.remove(path)  # what a full disk has left of it
+            raise
         unsynced = self._durability.unsynced
         unsynced.paths.append(path)
         unsynced.directories.append(self._directory)

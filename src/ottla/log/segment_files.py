@@ -1,14 +1,16 @@
 """The files of one log's segments, and how the set of them changes."""
 
 import errno
+import logging
 import random
 from collections.abc import Sequence
+from typing import Final
 
 from ottla.clock import Clock
 from ottla.config.log import LogConfig
 from ottla.ids import Offset
 from ottla.log.decisions.durability import Durability
-from ottla.log.fs import FileSystem
+from ottla.log.fs import LACKS_ROOM, FileSystem
 from ottla.log.producer_snapshots import ProducerSnapshots
 from ottla.log.producer_state import ProducerState
 from ottla.log.recovery import LoadedLog
@@ -16,6 +18,10 @@ from ottla.log.segment import Segment
 from ottla.log.segment_list import SegmentList
 from ottla.log.segment_recovery import end_of
 from ottla.records.batch import Buffer
+
+logger: Final = logging.getLogger(__name__)
+
+_MAX_POSITION: Final = 2**31 - 1
 
 
 def _jitter_ms(config: LogConfig) -> int:
@@ -32,7 +38,17 @@ class SegmentFiles:
     method may raise OSError.
     """
 
-    __slots__ = ("_clock", "_directory", "_fs", "_jitter_ms", "durability", "producers", "segments")
+    __slots__ = (
+        "_clock",
+        "_directory",
+        "_fs",
+        "_jitter_ms",
+        "_outgrown",
+        "durability",
+        "producers",
+        "room_bytes",
+        "segments",
+    )
 
     def __init__(self, fs: FileSystem, directory: str, config: LogConfig, clock: Clock, loaded: LoadedLog) -> None:
         self._fs = fs
@@ -40,6 +56,10 @@ class SegmentFiles:
         self._clock = clock
         self._jitter_ms = _jitter_ms(config)
         """The active segment's share of `segment.ms` that it does not get."""
+        self.room_bytes = 0
+        """Room that a segment has to find, or the log goes on in the one before; 0: a full disk refuses appends."""
+        self._outgrown: Segment | None = None
+        """The segment that the log went on in for lack of room."""
         self.segments = SegmentList(fs, loaded.segments)
         self.durability: Durability[Segment] = Durability(
             loaded.recovery_point,
@@ -81,7 +101,7 @@ class SegmentFiles:
             segment_ms=config.longest_segment_ms - self._jitter_ms,
             segment_index_bytes=config.segment_index_bytes,
         ):
-            segment = self.roll(first_offset, config, state)
+            segment = self._next(first_offset, len(batches), config, state)
         try:
             segment.append(
                 batches,
@@ -106,6 +126,20 @@ class SegmentFiles:
         """Whether the next segment can begin without a sync of the directory: something of the active one is synced."""
         return self.durability.rolls_freely(self.segments.active.base_offset)
 
+    def _next(self, base_offset: int, size_bytes: int, config: LogConfig, state: ProducerState) -> Segment:
+        """The segment for batches that no longer belong into the active one: a new one, or without room for that the
+        active one, if it has room reserved."""
+        active = self.segments.active
+        try:
+            return self.roll(base_offset, config, state)
+        except OSError as problem:
+            if not self.room_bytes or problem.errno not in LACKS_ROOM or active.size + size_bytes > _MAX_POSITION:
+                raise
+            if active is not self._outgrown:
+                logger.warning("%s grows on, since there is no room for the next segment: %s", active.path, problem)
+            self._outgrown = active
+            return active
+
     def roll(self, base_offset: int, config: LogConfig, state: ProducerState) -> Segment:
         """Begins a segment at the end of the log, `base_offset`, unless an empty one is there. `state` is that of
         producers, and is written beside it."""
@@ -126,7 +160,11 @@ class SegmentFiles:
         segment = self._new(base_offset, config)
         state.end_offset = base_offset
         try:
+            if self.room_bytes and not segment.file.reserve(self.room_bytes):
+                raise OSError(errno.ENOSPC, f"less than {self.room_bytes} bytes are free", segment.path)
             self.producers.write(state, base_offset, old)
+            if self.room_bytes:
+                old.cut()  # gives back what it has not used of its room
         except OSError:
             segment.discard()
             raise

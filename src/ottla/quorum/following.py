@@ -62,6 +62,9 @@ def poll_follower(state: QuorumState, follower: Follower) -> None:
         follower.report_at = state.now_ms + state.config.fetch_timeout_ms
     if not state.links.is_idle or (state.own.can_vote and not state.is_synced):
         return
+    if state.now_ms < follower.rests_until:
+        state.wake(follower.rests_until)
+        return
     if not state.links.is_ready(follower.leader, state.now_ms):
         state.wake(state.links.retry_at(follower.leader))
         _fetch_from_any(state)
@@ -69,6 +72,12 @@ def poll_follower(state: QuorumState, follower: Follower) -> None:
         state.send(follower.leader, fetch_snapshot_request(state, follower.snapshot))
     else:
         state.send(follower.leader, fetch_request(state))
+
+
+def rest(state: QuorumState, follower: Follower) -> None:
+    """Fetch nothing for a while: what has come could not be kept."""
+    follower.snapshot = None
+    follower.rests_until = state.now_ms + state.config.fetch_timeout_ms // 2
 
 
 def _hurry(state: QuorumState, follower: Follower) -> None:

@@ -249,6 +249,14 @@ class QuorumMachine:
         state.warn(f"the snapshot {snapshot} from the leader of epoch {state.epoch} is damaged; it is fetched again")
         return self._finish()
 
+    def snapshot_lacks_room(self, snapshot: OffsetAndEpoch, now_ms: int) -> list[Effect]:
+        """A `WriteSnapshot` found no room on the disk, and what there was of the snapshot is deleted."""
+        state = self._begin(now_ms)
+        state.warn(f"the snapshot {snapshot} from the leader of epoch {state.epoch} finds no room on this node's disk")
+        if isinstance(state.part, Follower):
+            following.rest(state, state.part)
+        return self._finish()
+
     def log_cleaned(self) -> None:
         """The host has written a snapshot, or deleted records and snapshots before one."""
         self._state.history.forget_before(self._state.log.start_offset)

@@ -81,7 +81,8 @@ class FetchingSnapshot:
 
 @dataclass(slots=True)
 class Follower:
-    """`report_at` is when this voter compares its entry among the voters with itself again."""
+    """`report_at` is when this voter compares its entry among the voters with itself again; `rests_until`, when it
+    fetches again."""
 
     leader: Destination
     deadline: int
@@ -89,6 +90,7 @@ class Follower:
     has_fetched: bool = False
     has_reported: bool = False
     snapshot: FetchingSnapshot | None = None
+    rests_until: int = 0
 
 
 @dataclass(slots=True)

@@ -30,8 +30,8 @@ from ottla.log.cleaner import (
     find_dirt,
     first_dirty_offset,
 )
+from ottla.log.fs import LACKS_ROOM
 from ottla.log.replacement import Replacement, is_unfinished
-from ottla.replication.full_directories import LACKS_ROOM
 from ottla.tasks import supervised
 
 if TYPE_CHECKING:

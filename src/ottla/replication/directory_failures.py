@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Final
 from ottla.errors import sentence
 from ottla.log.directories import LogDirectories
 from ottla.log.directory import LogDirectory
-from ottla.replication.full_directories import LACKS_ROOM, FullDirectories
+from ottla.log.fs import LACKS_ROOM
+from ottla.replication.full_directories import FullDirectories
 
 if TYPE_CHECKING:
     from ottla.replication.manager import ReplicaManager

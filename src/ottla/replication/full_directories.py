@@ -11,7 +11,6 @@ Source: Kafka 3.9 takes a directory offline at the first such error, until the b
 """
 
 import asyncio
-import errno
 import logging
 import os
 from collections.abc import Callable
@@ -22,12 +21,11 @@ from random import Random
 from typing import Final
 
 from ottla.log.directory import LogDirectory
+from ottla.log.fs import LACKS_ROOM
 from ottla.tasks import supervised
 
 log = logging.getLogger(__name__)
 
-LACKS_ROOM: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
-"""EFBIG: a file may not grow, by a limit of the process or of the filesystem; the disk itself is sound."""
 PROBE_FILE: Final = ".room"
 ROOM_BYTES: Final = 4 << 20
 """A directory with less is full: some batches and the files of new segments must fit."""

@@ -143,9 +143,9 @@ class FaultyFile:
             self._fs.truncate_node(self._node, size)
         self._fs.stop_if_crashing()
 
-    def reserve(self, size: int) -> None:
+    def reserve(self, size: int) -> bool:
         """Have room for writes below `size`, if there is that much."""
-        self._fs.reserve_for(self._node, size)
+        return self._fs.reserve_for(self._node, size)
 
     def is_in_memory(self, position: int, size: int) -> bool:
         return not self._fs.is_cold()
@@ -190,6 +190,7 @@ class FaultyFS:
         self.crashes = 0
         self._boots = 1
         self._random = Random(seed)
+        self._block_bytes = block_bytes
         self._disk = FaultyDisk(self._random, block_bytes)
         self._clock = clock or ManualClock()
         self._faults: list[Fault] = []
@@ -347,6 +348,13 @@ class FaultyFS:
             self._change((old_parent, old_name, None), (new_parent, new_name, node))
         self.stop_if_crashing()
 
+    def exchange(self, first: str, second: str) -> None:
+        """Exchange two names atomically; a crash may undo it until the directory is synced."""
+        with self.using(self.crashes, Operation.RENAME, first):
+            nodes = self._file(first), self._file(second)
+            self._change((*self._parent(first), nodes[1]), (*self._parent(second), nodes[0]))
+        self.stop_if_crashing()
+
     def remove(self, path: str) -> None:
         """Remove a file; a crash may undo it until the directory is synced."""
         with self.using(self.crashes, Operation.REMOVE, path):
@@ -439,16 +447,20 @@ class FaultyFS:
         if room < len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def reserve_for(self, node: FileNode, size: int) -> None:
+    def reserve_for(self, node: FileNode, size: int) -> bool:
         """Count the bytes below `size` as used, unless there are too few."""
         with self._guard:
             more = size - max(len(node.cached), node.reserved)
-            if more > 0 and (self.capacity_bytes is None or self.used_bytes() + more <= self.capacity_bytes):
-                node.reserved = size
+            if more <= 0:
+                return True
+            if self.capacity_bytes is not None and self.used_bytes() + more > self.capacity_bytes:
+                return False
+            node.reserved = size
+            return True
 
     def truncate_node(self, node: FileNode, size: int) -> None:
-        """Change the size, and give back what was reserved."""
-        node.reserved = 0
+        """Change the size, and give back what was reserved behind the last block."""
+        node.reserved = min(node.reserved, -(-size // self._block_bytes) * self._block_bytes)
         node.change(Truncation(size), self._clock.now_ms())
 
     def drop_dirty(self, node: FileNode) -> None:

@@ -211,29 +211,30 @@ def test_the_same_seed_gives_the_same_crash() -> None:
 
 def test_reserved_room_is_there_on_a_full_disk(fs: FaultyFS) -> None:
     file = fs.open("/data/a", create=True)
-    file.reserve(10)
-    assert (file.size(), fs.used_bytes()) == (0, 10)
-    fs.capacity_bytes = 12
+    assert file.reserve(1000)
+    assert (file.size(), fs.used_bytes()) == (0, 1000)
+    fs.capacity_bytes = 1002
     with pytest.raises(OSError, match="No space left"):
         fs.write_bytes("/data/b", b"xyz", sync=False)
     fs.remove("/data/b")
-    file.write(0, b"0123456789ab")
+    file.write(0, bytes(1002))
     with pytest.raises(OSError, match="No space left"):
-        file.write(12, b"c")
+        file.write(1002, b"c")
     file.truncate(5)
-    fs.write_bytes("/data/b", b"1234567", sync=False)
+    fs.write_bytes("/data/b", bytes(1002 - 512), sync=False)  # all but the first block
+    file.write(5, b"c")
 
 
 def test_reserving_more_than_there_is_reserves_nothing(fs: FaultyFS) -> None:
     fs.capacity_bytes = 9
-    fs.open("/data/a", create=True).reserve(10)
+    assert not fs.open("/data/a", create=True).reserve(10)
     fs.write_bytes("/data/b", b"123456789", sync=False)
 
 
 def test_the_machines_files_reserve_without_growing(tmp_path: Path) -> None:
     file = RealFileSystem().open(str(tmp_path / "a"), create=True)
-    file.reserve(1 << 20)
+    assert file.reserve(1 << 20)
     assert file.size() == 0
     assert (tmp_path / "a").stat().st_blocks * 512 >= 1 << 20
-    file.reserve(1 << 60)  # there is no such disk: not an error
+    assert not file.reserve(1 << 60)  # there is no such disk: not an error
     assert file.size() == 0

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from ottla.errors import KafkaStorageError
 from ottla.ids import uuid_from_text, uuid_to_text
-from ottla.log.fs import FileSystem, replace_atomically
+from ottla.log.fs import FileSystem, replace_in_spare
 from ottla.protocol.primitives import NULL_UUID
 from ottla.quorum.election_state import ElectionState
 from ottla.quorum.replicas import ReplicaKey
@@ -89,6 +89,7 @@ def read(fs: FileSystem, directory: str) -> ElectionState | None:
 def write(
     fs: FileSystem, directory: str, state: ElectionState, *, kraft_version: int, voter_ids: Iterable[int]
 ) -> None:
-    """Durable when this returns: for a thread. Raises OSError."""
+    """Durable when this returns: for a thread. A full disk does not matter where `keep_spare` of that file has found
+    room, or the last write. Raises OSError."""
     data = encode(state, kraft_version=kraft_version, voter_ids=voter_ids)
-    replace_atomically(fs, f"{directory}/{QUORUM_STATE}", data)
+    replace_in_spare(fs, f"{directory}/{QUORUM_STATE}", data)

@@ -23,13 +23,14 @@ from ottla.config.log import UNLIMITED, LogConfig
 from ottla.errors import CorruptMessage, KafkaStorageError
 from ottla.ids import LeaderEpoch, Offset, PartitionId, TopicId, TopicName, TopicPartition
 from ottla.log.flush import FlushTicket
-from ottla.log.fs import FileSystem
+from ottla.log.fs import LACKS_ROOM, FileSystem, keep_spare
 from ottla.log.names import METADATA_TOPIC
 from ottla.log.partition_log import PartitionLog
 from ottla.log.reader import ColdRead
 from ottla.log.scan import scan
 from ottla.metadata.quorum import snapshots
 from ottla.metadata.quorum.batches import MAX_BATCH_BYTES
+from ottla.metadata.quorum.election_file import QUORUM_STATE
 from ottla.metadata.quorum.snapshots import SnapshotWriter, file_name
 from ottla.quorum.effects import ControlRecord
 from ottla.quorum.replicas import EMPTY_LOG, OffsetAndEpoch
@@ -45,6 +46,7 @@ _READ_BYTES: Final = 1 << 20
 ROOM_BYTES: Final = 4 << 20
 """How much room is reserved for the next records at a time: an idle quorum fills it in half a day."""
 LEAST_ROOM_BYTES: Final = 1 << 20
+"""More is reserved when less is left; and a segment begins with so much, or the one before grows on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,7 @@ class MetadataLog:
             self._log.truncate_fully_and_start_at(Offset(newest.offset))
         self._remove(self._forget([old for old in self._snapshots if old.offset < self._log.log_start_offset]))
         self._log.flush()
-        self._reserve()
+        self._reserve_all()
 
     # --- as the state machine reads it -------------------------------------------------------------------------
 
@@ -231,9 +233,25 @@ class MetadataLog:
         they need then comes by this log, as does the word that other brokers lead."""
         segment = self._log.segments[-1]
         if (segment.base_offset, segment.size + LEAST_ROOM_BYTES) > self._reserved:
-            size = min(segment.size + ROOM_BYTES, max(self.config.segment_bytes, segment.size))
-            segment.file.reserve(size)
-            self._reserved = segment.base_offset, segment.size + ROOM_BYTES
+            size = segment.size + ROOM_BYTES
+            if segment.file.reserve(size):
+                self._reserved = segment.base_offset, size
+
+    def _reserve_all(self) -> None:
+        """The first room after a start, with that for what an election rewrites."""
+        self._log.reserve_room(LEAST_ROOM_BYTES)
+        self._reserve()
+        if not self._reserved[1] or not keep_spare(self._fs, f"{self.directory}/{QUORUM_STATE}", 0):
+            log.warning(
+                "the disk of %s is full, and has no room for what the quorum may have to write there: the next "
+                "election may end this node; make room",
+                self.directory,
+            )
+
+    def _reserve_anew(self) -> None:
+        """As `_reserve`, after a truncation, which gives back what was reserved."""
+        self._reserved = 0, 0
+        self._reserve()
 
     @property
     def size_bytes(self) -> int:
@@ -262,8 +280,8 @@ class MetadataLog:
     def truncate(self, offset: int) -> None:
         """Remove all records from `offset` on; durable when this returns. Raises KafkaStorageError."""
         self._log.truncate_to(Offset(offset))
+        self._reserve_anew()
         self._log.flush()
-        self._reserved = 0, 0
 
     def write_part(self, snapshot: OffsetAndEpoch, position: int, data: Buffer) -> None:
         """Write a piece of a snapshot that is fetched. Raises OSError; KafkaStorageError for a gap."""
@@ -284,8 +302,10 @@ class MetadataLog:
 
     def install(self, snapshot: OffsetAndEpoch) -> bool:
         """Check a fetched snapshot, make it durable, and begin the log behind it. False if it was damaged, and has been
-        deleted. Raises OSError, KafkaStorageError."""
+        deleted, or was dropped before. Raises OSError, KafkaStorageError."""
         path = f"{self.directory}/{file_name(snapshot, snapshots.PART)}"
+        if self._partial is None:
+            return False
         try:
             snapshots.check(self._fs, path)
         except CorruptMessage as damaged:
@@ -298,8 +318,8 @@ class MetadataLog:
         older = [old for old in self._snapshots if old < snapshot]
         self._snapshots = {**self._snapshots, snapshot: file.size()}
         self._log.truncate_fully_and_start_at(Offset(snapshot.offset))
+        self._reserve_anew()
         self._log.flush()
-        self._reserved = 0, 0
         self._remove(self._forget(older))
         return True
 
@@ -394,8 +414,18 @@ class MetadataLog:
             snapshots.remove_quietly(self._fs, path)
 
     def close(self) -> None:
-        """Bring everything to the disk. In any thread. Raises KafkaStorageError."""
-        self._log.close()
+        """Bring everything to the disk. In any thread. Raises KafkaStorageError.
+
+        A full disk lacks the ends of the indexes then, which the next start makes anew.
+        """
+        try:
+            self._log.close()
+        except KafkaStorageError as problem:
+            if not isinstance(problem.__cause__, OSError) or problem.__cause__.errno not in LACKS_ROOM:
+                raise
+            log.warning("the metadata log is closed without the ends of its indexes: %s", problem)
+            self._log.flush()
+            self._log.release()
 
     def release(self) -> None:
         """Let go of all files, without writing: after a failure."""

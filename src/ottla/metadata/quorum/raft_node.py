@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 from ottla.client.sockets import Connect
 from ottla.clock import Clock
 from ottla.errors import CorruptMessage, KafkaStorageError, OttlaError
-from ottla.log.fs import FileSystem
+from ottla.log.fs import LACKS_ROOM, FileSystem
 from ottla.metadata.quorum import election_file
 from ottla.metadata.quorum.answers import Answers
 from ottla.metadata.quorum.appends import Appends
@@ -47,6 +47,7 @@ from ottla.quorum.config import OwnReplica, QuorumConfig
 from ottla.quorum.effects import Effect, Role
 from ottla.quorum.election_state import ElectionState
 from ottla.quorum.machine import QuorumMachine
+from ottla.records.batch import Buffer
 from ottla.tasks import Tasks
 
 log = logging.getLogger(__name__)
@@ -375,7 +376,7 @@ class RaftNode:
                     self._cuts += 1
                     await self._in_thread(self.log.truncate, offset)
             case effects.WriteSnapshot(snapshot, position, data):
-                await self._in_thread(self.log.write_part, snapshot, position, data)
+                await self._write_part(snapshot, position, data)
             case effects.DropSnapshot(snapshot):
                 await self._in_thread(self.log.drop_part, snapshot)
             case effects.InstallSnapshot(snapshot):
@@ -385,6 +386,15 @@ class RaftNode:
                 if not is_whole:
                     self._inputs.appendleft(lambda machine, now_ms: machine.snapshot_failed(snapshot, now_ms))
                 self._wake_deliveries()
+
+    async def _write_part(self, snapshot: OffsetAndEpoch, position: int, data: Buffer) -> None:
+        try:
+            await self._in_thread(self.log.write_part, snapshot, position, data)
+        except OSError as problem:
+            if problem.errno not in LACKS_ROOM:
+                raise
+            await self._in_thread(self.log.drop_part, snapshot)
+            self._inputs.appendleft(lambda machine, now_ms: machine.snapshot_lacks_room(snapshot, now_ms))
 
     def _save(self, state: ElectionState) -> None:
         election_file.write(

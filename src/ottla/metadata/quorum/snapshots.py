@@ -158,11 +158,15 @@ class SnapshotWriter:
         self._values_bytes = 0
         self._path = f"{directory}/{file_name(snapshot, '-own' + PART)}"
         self._file: File = fs.open(self._path, create=True)
-        self._file.truncate(0)
         header = ControlRecord(
             SNAPSHOT_HEADER, SnapshotHeaderRecord(version=0, last_contained_log_timestamp=last_append_time_ms)
         )
-        self._write_controls([header, *of_voters])
+        try:
+            self._file.truncate(0)
+            self._write_controls([header, *of_voters])
+        except OSError:
+            self.discard()
+            raise
 
     def add(self, value: bytes) -> None:
         """The next framed record. Raises OSError."""

@@ -15,6 +15,8 @@ from ottla.tasks import Tasks
 log = logging.getLogger(__name__)
 
 CLEAN_INTERVAL_S: Final = 60.0
+RETRY_INTERVAL_S: Final = 60.0
+"""After a snapshot that could not be written."""
 RECORDS_AT_ONCE: Final = 500
 """Records of a snapshot that are made in one turn of the loop."""
 
@@ -43,11 +45,15 @@ class Snapshotting:
         self._tasks = tasks
         self._is_writing = False
         self._written_at_s = metadata_log.clock.monotonic()
+        self._retry_at_s: float | None = None
+        """When the next one is due after a failure."""
 
     def is_due(self, bytes_since: int) -> bool:
         """Whether a snapshot should be written after so many bytes of the log."""
         if self._is_writing:
             return False
+        if self._retry_at_s is not None:
+            return self._log.clock.monotonic() >= self._retry_at_s
         interval_s = self._config.snapshot_interval_ms / 1000
         return bytes_since >= self._config.bytes_between_snapshots or bool(
             interval_s and self._log.clock.monotonic() - self._written_at_s >= interval_s
@@ -63,7 +69,8 @@ class Snapshotting:
             await self.write(at, records)
         except (OSError, OttlaError) as problem:
             # The log still has everything: nothing is lost but room on the disk, and the next one is tried.
-            log.error("cannot write a snapshot in %s: %s", self._log.directory, problem)
+            self._retry_at_s = self._log.clock.monotonic() + RETRY_INTERVAL_S
+            log.error("cannot write a snapshot in %s: %s; it is tried again", self._log.directory, problem)
         finally:
             self._is_writing = False
 
@@ -82,6 +89,7 @@ class Snapshotting:
         except BaseException:
             writer.discard()
             raise
+        self._retry_at_s = None
         async with self._log.lock:
             self._log.has_written(at, size)
             self._machine.log_cleaned()

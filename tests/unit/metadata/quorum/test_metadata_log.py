@@ -1,10 +1,14 @@
+import os
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from uuid import UUID
 
 import pytest
+from tests.chaos.cluster_disk import SmallDisk
 
-from ottla.clock import Clock
+from ottla.clock import Clock, SystemClock
 from ottla.errors import CorruptMessage, KafkaStorageError
+from ottla.log.fs import RealFileSystem
 from ottla.metadata.quorum import election_file, snapshots
 from ottla.metadata.quorum.batches import encode_records
 from ottla.metadata.quorum.metadata_log import (
@@ -21,7 +25,7 @@ from ottla.quorum.effects import ControlRecord
 from ottla.quorum.election_state import ElectionState
 from ottla.quorum.replicas import OffsetAndEpoch, ReplicaKey
 from ottla.testing import FaultyFS, ManualClock
-from ottla.testing.faulty_fs import Survival
+from ottla.testing.faulty_fs import Crashed, Survival
 
 OF_VOTERS = [
     ControlRecord(KRAFT_VERSION, KRaftVersionRecord(version=0, k_raft_version=1)),
@@ -321,18 +325,96 @@ def test_there_is_room_for_the_next_records_on_a_full_disk(fs: FaultyFS) -> None
     log = opened(fs, MetadataLogConfig())
     assert fs.used_bytes() >= ROOM_BYTES
     record = b"x" * (LEAST_ROOM_BYTES // 2)
-    for full in (True, False, True):
+    for full, count in ((True, 6), (False, 7), (True, 6)):
         fs.capacity_bytes = fs.used_bytes() if full else None
-        for _ in range(6):
+        for _ in range(count):
             append(log, [record], epoch=1)
     append(log, [record], epoch=1)
     with pytest.raises(KafkaStorageError, match="No space left"):
         append(log, [record], epoch=1)
 
 
-def test_the_room_is_not_larger_than_a_segment(fs: FaultyFS) -> None:
-    opened(fs)
-    assert fs.used_bytes() < 1000
+def bases(fs: FaultyFS) -> set[int]:
+    """The first offsets of all segments."""
+    return {int(name[:20]) for name, _, _ in fs.names(f"/data/{DIRECTORY}") if name.endswith(".log")}
+
+
+def test_a_segment_grows_on_while_there_is_no_room_for_the_next(fs: FaultyFS) -> None:
+    log = opened(fs)
+    fs.capacity_bytes = fs.used_bytes()
+    for epoch in range(1, 11):
+        append(log, [b"x" * 100], epoch=epoch)
+        assert sync(log) == epoch
+    assert bases(fs) == {0}
+    fs.crash(Survival.NOTHING)
+    log = opened(fs)
+    assert (log.end, log.end_of_epoch(4)) == ((10, 10), (4, 4))
+    append(log, [b"y" * 100], epoch=11)
+    append(log, [b"y" * 100], epoch=11)
+    assert bases(fs) == {0, 10}
+    assert fs.used_bytes() < 2 * ROOM_BYTES  # the first has given back what it did not use
+
+
+def test_votes_are_kept_on_a_full_disk(fs: FaultyFS) -> None:
+    directory = opened(fs).directory
+    state = ElectionState(1, None, ReplicaKey(1, UUID(int=5)))
+
+    def vote(epoch: int) -> None:
+        election_file.write(fs, directory, state._replace(epoch=epoch), kraft_version=1, voter_ids=())
+
+    vote(1)
+    fs.capacity_bytes = fs.used_bytes()
+    for epoch in (1 << 30, 3, 1 << 30, 5):
+        vote(epoch)
+        assert election_file.read(fs, directory) == state._replace(epoch=epoch)
+    before = election_file.read(fs, directory)
+    for count in range(4):
+        fs.crash_after(count)
+        with pytest.raises(Crashed):
+            vote(1000 + count)
+        fs.crash()
+        now = election_file.read(fs, directory)
+        assert now in (before, state._replace(epoch=1000 + count))
+        before = now
+
+
+def test_a_snapshot_that_finds_no_room_leaves_nothing(fs: FaultyFS) -> None:
+    log = opened(fs)
+    append(log, [b"a"], epoch=1)
+    sync(log)
+    log.note_committed(1)
+    fs.capacity_bytes = fs.used_bytes()
+    with pytest.raises(OSError, match="No space left"):
+        log.new_snapshot(log.end, OF_VOTERS)
+    assert not snapshots.find(fs, log.directory).leftovers
+
+
+def elect_again_and_again(directory: Path, before: Callable[[], None]) -> None:
+    """Eighteen elections of a node of the quorum with the machine's files, which all survive; `before` them."""
+    fs = RealFileSystem()
+    log = MetadataLog.open(str(directory), SMALL, fs=fs, clock=SystemClock())
+    election_file.write(fs, log.directory, ElectionState(1), kraft_version=1, voter_ids=())
+    before()
+    for epoch in range(2, 20):
+        election_file.write(fs, log.directory, ElectionState(epoch), kraft_version=1, voter_ids=())
+        append(log, [b"x" * 200], epoch=epoch)
+        assert sync(log) == epoch - 1
+    assert election_file.read(fs, log.directory) == ElectionState(19)
+    log.release()
+    log = MetadataLog.open(str(directory), SMALL, fs=fs, clock=SystemClock())
+    assert (log.end, log.end_of_epoch(4)) == ((18, 19), (3, 4))
+    log.release()
+
+
+def test_the_machines_files_survive_elections(tmp_path: Path) -> None:
+    elect_again_and_again(tmp_path, lambda: None)
+    if os.geteuid() == 0:  # only root may mount a disk that can be filled
+        disk = SmallDisk(tmp_path / "disk", 12 << 20)
+        disk.mount()
+        try:
+            elect_again_and_again(disk.directory, disk.fill)
+        finally:
+            disk.unmount()
 
 
 def test_a_truncated_log_has_room_again(fs: FaultyFS) -> None:
