@@ -42,6 +42,9 @@ def _count(metric: str, by: str, only: str = "") -> str:
     return f"count by ({by}) ({metric}{{job=~'$job'{only}}})"
 
 
+RAFT: Final = "kafka_server_raftmetrics"
+ACTIVE: Final = "kafka_controller_kafkacontroller"
+OF_CONTROLLERS: Final = f" and on (instance) {RAFT}_current_epoch{{job=~'$job'}}"
 EACH_FLOW: Final = "{{run}} {{flow}}"
 ALL_TOPICS: Final = ", topic=''"
 EACH_TOPIC: Final = ", topic=~'$topic', topic!=''"
@@ -233,6 +236,81 @@ DASHBOARDS: Final = {
             "Replication in",
             "Bps",
             {"{{instance}}": _rate(f"{TOPICS}_replicationbytesin_total", "instance", ALL_TOPICS)},
+        ),
+    ),
+    "controllers": (
+        Panel("Roles", "short", {"{{instance}} {{state}}": _max(f"{RAFT}_current_state", "instance, state")}),
+        Panel("Epoch", "short", {"{{instance}}": _max(f"{RAFT}_current_epoch", "instance")}),
+        Panel(
+            "Leader that each controller knows",
+            "short",
+            {"{{instance}}": _max(f"{RAFT}_current_leader", "instance")},
+        ),
+        Panel("Lag of voters", "short", {"voter {{voter}}": _max("ottla_quorum_voter_lag_records", "voter")}),
+        Panel(
+            "Metadata that is not committed yet, or not applied",
+            "short",
+            {
+                "{{instance}} not committed": (
+                    f"max by (instance) ({RAFT}_log_end_offset{{job=~'$job'}} - {RAFT}_high_watermark{{job=~'$job'}})"
+                ),
+                "{{instance}} not applied": (
+                    f"max by (instance) ({RAFT}_high_watermark{{job=~'$job'}} "
+                    f"- {ACTIVE}_lastappliedrecordoffset{{job=~'$job'}} - 1)"
+                ),
+            },
+        ),
+        Panel(
+            "Records of metadata",
+            "cps",
+            {"committed": f"max(deriv({RAFT}_high_watermark{{job=~'$job'}}[5m]))"},
+        ),
+        Panel(
+            "Brokers",
+            "short",
+            {
+                "alive": f"max({ACTIVE}_activebrokercount{{job=~'$job'}})",
+                "fenced": f"max({ACTIVE}_fencedbrokercount{{job=~'$job'}})",
+            },
+        ),
+        Panel(
+            "Partitions without a leader, or not led by the first replica",
+            "short",
+            {
+                "offline": f"sum({ACTIVE}_offlinepartitionscount{{job=~'$job'}})",
+                "not led by the first replica": f"sum({ACTIVE}_preferredreplicaimbalancecount{{job=~'$job'}})",
+            },
+        ),
+        Panel(
+            "Topics and partitions",
+            "short",
+            {
+                "topics": f"sum({ACTIVE}_globaltopiccount{{job=~'$job'}})",
+                "partitions": f"sum({ACTIVE}_globalpartitioncount{{job=~'$job'}})",
+            },
+        ),
+        Panel(
+            "Requests to controllers",
+            "reqps",
+            {
+                "{{instance}} {{request}}": (
+                    _rate("kafka_network_requestmetrics_requests_total", "instance, request") + OF_CONTROLLERS
+                )
+            },
+        ),
+        Panel(
+            "Event loop delay, 99th percentile",
+            "s",
+            {
+                "{{instance}}": (
+                    "max by (instance) (ottla_event_loop_delay_seconds{job=~'$job', quantile='0.99'})" + OF_CONTROLLERS
+                )
+            },
+        ),
+        Panel(
+            "Memory",
+            "bytes",
+            {"{{instance}}": _value("process_resident_memory_bytes", "instance") + OF_CONTROLLERS},
         ),
     ),
     "connect": (

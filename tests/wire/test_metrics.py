@@ -483,6 +483,13 @@ def test_controllers_alone_show_the_quorum(tmp_path: Path) -> None:
                 assert found[leader]["ottla_quorum_voter_lag_records", f"voter={3 - leader}"] >= 0
                 assert found[leader][f"{raft}_high_watermark",] > 0
                 assert found[leader][f"{controller}_fencedbrokercount",] == 0
+                page = json.loads((await nodes[leader].get("/debug"))[1])
+                assert page["controller"]["is_active"]
+                voters = page["controller"]["voters"]
+                assert voters["1"]["listeners"] == [f"CONTROLLER://127.0.0.1:{ports[1]}"]
+                assert [voters[str(number)]["lag_records"] is None for number in (leader, 3 - leader)] == [True, False]
+                assert page["controller"]["metadata_log"]["high_watermark"] > 0
+                assert page["tasks"]["count"] > 0
                 requests = [key for key in found[leader] if key[0] == "kafka_network_requestmetrics_requests_total"]
                 assert any("request=Fetch" in key for key in requests)
                 declared = {family.name for family in FAMILIES}

@@ -45,6 +45,29 @@ class Heartbeat(NamedTuple):
     wants_shutdown: bool = False
 
 
+class Contact(NamedTuple):
+    """The last contact with a broker."""
+
+    at_s: float
+    """Its last heartbeat, its registration, or the beginning of the controller's term."""
+    metadata_offset: int
+    """What it had read then of the metadata log; `NOTHING_READ` before a heartbeat."""
+
+
+def why_fenced(contact: Contact | None, registered_at: int, now_s: float, timeout_s: float, *, has_ended: bool) -> str:
+    """Why a broker is fenced, for operators; `registered_at` is the offset of its registration."""
+    if has_ended:
+        return "its process has ended"
+    if contact is None or contact.metadata_offset == NOTHING_READ:
+        return "no heartbeat has come since it was registered, or since this controller became active"
+    silent_s = now_s - contact.at_s
+    if silent_s > timeout_s:
+        return f"no heartbeat has come for {silent_s:.1f} s"
+    if contact.metadata_offset < registered_at:
+        return f"it has read the metadata log up to {contact.metadata_offset}; it registered at {registered_at}"
+    return "its heartbeats ask for it: it starts, or stops"
+
+
 class _Session:
     """What is known of one broker."""
 
@@ -103,6 +126,11 @@ class BrokerSessions:
         session.is_fenced = is_fenced
         if is_fenced:
             session.shutdown_offset = NOTHING_READ
+
+    def contact(self, broker_id: BrokerId) -> Contact | None:
+        """The last contact with a broker; None if it has no session."""
+        session = self._sessions.get(broker_id)
+        return None if session is None else Contact(session.contact_s, session.metadata_offset)
 
     def is_valid(self, broker_id: BrokerId, now_s: float) -> bool:
         """Whether a broker is alive: not fenced, with a heartbeat within the session timeout."""

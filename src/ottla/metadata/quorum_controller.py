@@ -95,9 +95,10 @@ class QuorumController:
         self.decisions = QuorumDecisions(
             self._keeper, replay, config, self._slices, outages=lambda: self.outages, policies=policies
         )
-        self._timeout_s = config.broker_session_timeout_ms / 1000
-        self._sessions = BrokerSessions(self._timeout_s)
-        self._ended: set[BrokerId] = set()
+        self.session_timeout_s = config.broker_session_timeout_ms / 1000
+        self.sessions = BrokerSessions(self.session_timeout_s)
+        """The brokers' sessions of this term, if there is one."""
+        self.ended: set[BrokerId] = set()
         """Brokers that are fenced since their processes have ended."""
         self._term: Tasks | None = None
         self._settles_soon = False
@@ -179,8 +180,8 @@ class QuorumController:
                 await self._keeper.append(first, level=level)
             brokers = self._replay.state.brokers.values()
             known = ((each.broker_id, each.fenced, each.in_controlled_shutdown) for each in brokers)
-            self._sessions.begin(known, self._now(), self._keeper.next_offset)
-            self._ended.clear()
+            self.sessions.begin(known, self._now(), self._keeper.next_offset)
+            self.ended.clear()
             self._settles_soon = False
         log.info("node %d is the active controller in epoch %d", self._node.node_id, epoch)
         await self.settle()
@@ -265,26 +266,26 @@ class QuorumController:
                     await self._keeper.append([NoOpRecord()])
 
     async def _fence_stale(self) -> None:
-        poll_s = min(FENCING_POLL_S, self._timeout_s / 4)
+        poll_s = min(FENCING_POLL_S, self.session_timeout_s / 4)
         while True:
             asleep = self._now()
-            deadline = self._sessions.next_deadline()
+            deadline = self.sessions.next_deadline()
             await asyncio.sleep(poll_s if deadline is None else min(poll_s, max(0.01, deadline - asleep)))
             if self._now() - asleep > 2 * poll_s:
                 # This process was held up, and brokers' heartbeats wait to be read.
                 await asyncio.sleep(poll_s)
-            for broker_id in self._sessions.stale(self._now()):
+            for broker_id in self.sessions.stale(self._now()):
                 await self._fence(broker_id)
 
     async def _fence(self, broker_id: BrokerId) -> None:
         async with self.decisions.changing:
-            if self._sessions.is_valid(broker_id, self._now()):
+            if self.sessions.is_valid(broker_id, self._now()):
                 return  # its heartbeat came while another decision was made
             # Before the commit: the answer to a heartbeat that comes meanwhile must not let its broker lead on.
-            self._sessions.fence(broker_id)
+            self.sessions.fence(broker_id)
             broker = self._replay.state.brokers.get(broker_id)
             if broker is not None and not broker.fenced:
-                log.info("broker %d is fenced: no heartbeat has come for %.1f s", broker_id, self._timeout_s)
+                log.info("broker %d is fenced: no heartbeat has come for %.1f s", broker_id, self.session_timeout_s)
                 await self._commit_without(broker, [fencing(broker, fenced=True)])
         await self.settle()
 
@@ -293,7 +294,7 @@ class QuorumController:
 
         Then this node is more likely cut off itself, and the sessions decide.
         """
-        if not self.is_active or 2 * (len(self._ended) + 1) >= len(self.image.brokers) + len(self._ended):
+        if not self.is_active or 2 * (len(self.ended) + 1) >= len(self.image.brokers) + len(self.ended):
             return
         try:
             async with self.decisions.changing:
@@ -302,9 +303,9 @@ class QuorumController:
                 if broker is None or broker.fenced or broker.epoch != epoch:
                     return
                 log.info("broker %d is fenced: its process has ended", broker_id)
-                self._sessions.fence(broker_id)
+                self.sessions.fence(broker_id)
                 await self._commit_without(broker, [fencing(broker, fenced=True)])
-                self._ended.add(broker_id)
+                self.ended.add(broker_id)
         except OttlaError as problem:
             log.info("broker %d, whose process has ended, is not fenced here: %s", broker_id, problem)
             return
@@ -339,7 +340,7 @@ class QuorumController:
                 state.brokers,
                 state.features,
                 request,
-                is_alive=self._sessions.is_valid(broker_id, self._now()),
+                is_alive=self.sessions.is_valid(broker_id, self._now()),
                 epoch=self._keeper.next_offset,
             )
             if known is not None and known.incarnation_id != request.incarnation_id:
@@ -352,8 +353,8 @@ class QuorumController:
                 await self._commit_without(known, [record])
             else:
                 await self.decisions.commit_records([record])
-            self._sessions.register(broker_id, self._now(), is_fenced=record.fenced)
-            self._ended.discard(broker_id)
+            self.sessions.register(broker_id, self._now(), is_fenced=record.fenced)
+            self.ended.discard(broker_id)
         log.info("broker %d is registered in epoch %d", broker_id, record.broker_epoch)
         return record.broker_epoch
 
@@ -368,7 +369,7 @@ class QuorumController:
                 after = await self._change_standing(broker, request)
             if change is not None or after.is_fenced:
                 self._settle_soon()
-        self._sessions.touch(broker.broker_id, _heartbeat(request), self._now(), is_fenced=after.is_fenced)
+        self.sessions.touch(broker.broker_id, _heartbeat(request), self._now(), is_fenced=after.is_fenced)
         return BrokerHeartbeatResponse(
             is_caught_up=request.current_metadata_offset >= broker.epoch,
             is_fenced=after.is_fenced,
@@ -376,7 +377,7 @@ class QuorumController:
         )
 
     def _standing(self, broker: BrokerRegistration, request: BrokerHeartbeatRequest) -> tuple[Standing, Standing]:
-        return self._sessions.after(
+        return self.sessions.after(
             broker.broker_id,
             _heartbeat(request),
             broker.epoch,
@@ -409,19 +410,19 @@ class QuorumController:
             if not broker.fenced:
                 log.info("broker %d is fenced%s", broker_id, " and stops" if after is Standing.SHUTDOWN_NOW else "")
                 await self._commit_without(broker, [fencing(broker, fenced=True)])
-            self._sessions.fence(broker_id)
+            self.sessions.fence(broker_id)
         elif after is Standing.UNFENCED:
             log.info("broker %d is unfenced", broker_id)
             unfenced = broker._replace(fenced=False)
             alive = self.image._replace(brokers={**self.image.brokers, broker_id: unfenced.image()})
             await self._commit_brokers([fencing(broker, fenced=False)], alive, self.outages)
-            self._ended.discard(broker_id)
+            self.ended.discard(broker_id)
         else:
             log.info("broker %d is in controlled shutdown", broker_id)
             outages = Outages(self._stopping() | {broker_id}, self.image.failed_replicas)
             records = [] if broker.in_controlled_shutdown else [stopping(broker)]
             await self._commit_brokers(records, self.image, outages)
-            self._sessions.begin_shutdown(broker_id, self._replay.offset)
+            self.sessions.begin_shutdown(broker_id, self._replay.offset)
         return after
 
     async def unregister_broker(self, broker_id: int) -> None:
@@ -433,8 +434,8 @@ class QuorumController:
                 raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {broker_id} is not currently registered")
             record = UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=broker.epoch)
             await self._commit_without(broker, [record])
-            self._sessions.remove(BrokerId(broker_id))
-            self._ended.discard(BrokerId(broker_id))
+            self.sessions.remove(BrokerId(broker_id))
+            self.ended.discard(BrokerId(broker_id))
         self._settle_soon()
 
     async def register_controller(self, request: ControllerRegistrationRequest) -> None:

@@ -2,7 +2,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ottla.cluster.broker_sessions import BrokerSessions, Heartbeat, Standing
+from ottla.cluster.broker_sessions import BrokerSessions, Contact, Heartbeat, Standing, why_fenced
 from ottla.ids import BrokerId
 
 ONE, TWO, THREE = BrokerId(1), BrokerId(2), BrokerId(3)
@@ -137,3 +137,26 @@ class TestControlledShutdown:
         known = self.stopping()
         known.fence(ONE)
         assert known.after(ONE, beat(), REGISTERED_AT, leads(False)) == (Standing.FENCED, Standing.UNFENCED)
+
+
+@pytest.mark.parametrize(
+    ("contact", "now_s", "has_ended", "reason"),
+    [
+        (None, 100.0, False, "no heartbeat has come since it was registered, or since this controller became active"),
+        (Contact(95.0, 10), 100.0, False, "it has read the metadata log up to 10; it registered at 40"),
+        (Contact(95.0, 45), 100.0, False, "its heartbeats ask for it: it starts, or stops"),
+        (Contact(85.0, 45), 100.0, False, "no heartbeat has come for 15.0 s"),
+        (Contact(85.0, 45), 100.0, True, "its process has ended"),
+    ],
+)
+def test_the_reason_for_a_fence_is_a_sentence(
+    contact: Contact | None, now_s: float, has_ended: bool, reason: str
+) -> None:
+    assert why_fenced(contact, REGISTERED_AT, now_s, 9.0, has_ended=has_ended) == reason
+
+
+def test_the_last_contact_is_known() -> None:
+    known = sessions(ONE)
+    known.touch(ONE, beat(47), 105.0, is_fenced=False)
+    assert known.contact(ONE) == (105.0, 47)
+    assert known.contact(TWO) is None

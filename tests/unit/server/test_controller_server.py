@@ -1,6 +1,8 @@
 """A controller over real connections, with its log in memory."""
 
 import asyncio
+import json
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,6 +37,7 @@ from ottla.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from ottla.protocol.schema import Message
 from ottla.server.controller_handlers import envelope as envelopes
 from ottla.server.controller_server import ControllerServer
+from ottla.server.metrics.controller_page import controller_page
 from ottla.slices import Slices
 from ottla.testing.memory_quorum import MemoryQuorum
 
@@ -341,6 +344,22 @@ class TestEndedBrokers:
                 each.close()
 
         run(scenario, broker_session_timeout_ms="600000")
+
+
+def test_the_debug_page_names_brokers_with_their_heartbeats_and_the_reason_of_a_fence() -> None:
+    async def scenario(server: ControllerServer) -> None:
+        await register(server)
+        await register(server, 2)
+        await until(lambda: alive(server) == set())
+        page = controller_page(server, time.monotonic() + 1)
+        assert json.loads(json.dumps(page)) == page
+        assert (page["is_active"], page["leader"], page["controllers"]) == (True, NODE, [NODE])
+        assert page["levels"]["metadata.version"] == 30
+        assert set(page["brokers"]) == {"1", "2"}
+        assert page["brokers"]["1"]["why_fenced"].startswith("no heartbeat has come for ")
+        assert page["brokers"]["1"]["seconds_since_contact"] > 0.5
+
+    run(scenario, broker_session_timeout_ms="500")
 
 
 def test_what_a_controller_does_not_serve_closes_the_connection() -> None:

@@ -28,6 +28,10 @@ class Answers:
         self._waiting: dict[Any, asyncio.Future[Any]] = {}
         self._last_token = 0
 
+    def __len__(self) -> int:
+        """How many requests wait."""
+        return len(self._waiting)
+
     def open(self) -> tuple[int, "asyncio.Future[Any]"]:
         """A token for a request, and its answer to come."""
         self._last_token += 1

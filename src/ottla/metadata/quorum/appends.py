@@ -36,6 +36,10 @@ class Appends:
         self._awaited: deque[_Awaited] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
+    def __len__(self) -> int:
+        """How many appends are not answered yet."""
+        return len(self._awaited)
+
     def add(self, records: Sequence[bytes], next_offset: int) -> "asyncio.Future[int]":
         """Gather records, whose first offset is `next_offset`; the future yields the last one. See `QuorumNode.append`.
 

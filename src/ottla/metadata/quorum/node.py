@@ -11,6 +11,7 @@ The implementations are `ottla.metadata.quorum.raft_node.RaftNode` and, for test
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from ottla.errors import ErrorCode, OttlaError
@@ -68,6 +69,16 @@ class QuorumStatus(NamedTuple):
     log_end_offset: int
     voters: int
     lags: Mapping[int, int]
+    log_start_offset: int = 0
+    snapshot: OffsetAndEpoch | None = None
+    """The newest one."""
+    snapshot_bytes: int = 0
+    addresses: Mapping[int, Sequence[str]] = MappingProxyType({})
+    """The voters' listeners as the log or the settings have them, by node id."""
+    requests: int = 0
+    """Requests of the quorum that wait for their answers: fetches of other nodes among them."""
+    appends: int = 0
+    """Appends that are not committed and delivered yet."""
 
 
 class Listener(Protocol):

@@ -138,8 +138,24 @@ class RaftNode:
 
     def status(self) -> QuorumStatus:
         """See `QuorumNode`."""
-        lags = {} if self._machine is None else self._machine.voter_lags
-        return QuorumStatus(self._role.value, 0 if self._log is None else self.log.end.offset, len(self.voters), lags)
+        if self._log is None or self._machine is None:
+            return QuorumStatus(self._role.value, 0, len(self.voters), {})
+        newest = self._log.newest_snapshot
+        return QuorumStatus(
+            self._role.value,
+            self._log.end.offset,
+            len(self.voters),
+            self._machine.voter_lags,
+            log_start_offset=self._log.start_offset,
+            snapshot=newest,
+            snapshot_bytes=0 if newest is None else self._log.snapshot_size(newest) or 0,
+            addresses={
+                voter.key.node_id: [f"{each.name}://{each.host}:{each.port}" for each in voter.endpoints]
+                for voter in self.voters
+            },
+            requests=len(self._answers),
+            appends=len(self._appends),
+        )
 
     @property
     def log(self) -> MetadataLog:

@@ -20,7 +20,8 @@ from ottla.metrics.log_lines import LogLines
 from ottla.metrics.process import SHARED_S, need_client_library
 from ottla.server.client_metrics import ClientSeries
 from ottla.server.metrics.catalog import BROKERS
-from ottla.server.metrics.debugging import debug_page, thread_stacks
+from ottla.server.metrics.controller_page import controller_page
+from ottla.server.metrics.debugging import broker_page, process_page, thread_stacks
 from ottla.server.metrics.error_counts import ErrorCounts
 from ottla.server.metrics.gathering import (
     Limits,
@@ -150,10 +151,18 @@ class BrokerMetrics:
         if not visitor.is_local:
             text = b"/debug is for administrators on this machine: ask at 127.0.0.1.\n"
             return Page(text, status=HTTPStatus.FORBIDDEN)
-        services, meters = self._services, self._meters
 
         async def look() -> dict[str, Any]:
-            return {} if services is None or meters is None else debug_page(services, meters)
+            services, controller, meters = self._services, self._controller, self._meters
+            listeners = self._alone if services is None else services.listeners
+            if meters is None or listeners is None:
+                return {}
+            now_s = self._clock.monotonic()
+            return {
+                **({} if services is None else broker_page(services)),
+                **({} if controller is None else {"controller": controller_page(controller, now_s)}),
+                **process_page(meters, listeners, now_s),
+            }
 
         found = {"phase": self._phase.value, **self._on_loop(look), "threads": thread_stacks()}
         return Page(f"{json.dumps(found, indent=2)}\n".encode(), JSON)

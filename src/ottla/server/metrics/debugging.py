@@ -1,4 +1,4 @@
-"""The page `/debug`: what a broker is doing right now, for administrators on its machine."""
+"""The page `/debug`: what a process is doing right now, for administrators on its machine."""
 
 import asyncio
 import gc
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from ottla.replication.throughput import Throughput
     from ottla.server.context import Services
+    from ottla.server.listeners import Listeners
     from ottla.server.metrics.gathering import Meters
 
 MOST_TASKS: Final = 200
@@ -21,12 +22,10 @@ MOST_GAUGES: Final = 100
 FRAMES: Final = 6
 
 
-def debug_page(services: "Services", meters: "Meters") -> dict[str, Any]:
-    """Tasks, memory, slow requests and the busiest clients, for JSON. On the loop's thread; bounded."""
-    tasks = list(asyncio.all_tasks())
+def broker_page(services: "Services") -> dict[str, Any]:
+    """A broker's memory, throughput and clients, for JSON. On the loop's thread; bounded."""
     total = services.replicas.throughput.total()
     by_topic = sorted(services.replicas.throughput, key=lambda each: each[1].produced_bytes, reverse=True)
-    busiest = sorted(meters.requests.by_client.items(), key=lambda each: each[1].busy_s, reverse=True)
     return {
         "memory": {
             "requests_and_replies_bytes": services.memory.held_bytes,
@@ -35,12 +34,21 @@ def debug_page(services: "Services", meters: "Meters") -> dict[str, Any]:
             "fetch_sessions": len(services.fetch_sessions),
             "python_objects_by_generation": gc.get_count(),
         },
-        "time": services.clock.monotonic(),
-        "requests": sum(api.total.count for api in meters.requests.by_api.values()),
-        "event_loop_delay_seconds": meters.loop_delay.durations.quantiles(services.clock.monotonic(), (0.5, 0.99)),
         "throughput": _throughput(total),
         "topics": {topic: _throughput(counts) for topic, counts in by_topic[:MOST_TOPICS]},
-        "connections": services.listeners.connection_counts(),
+        "client_metrics": _client_metrics(services),
+    }
+
+
+def process_page(meters: "Meters", listeners: "Listeners", now_s: float) -> dict[str, Any]:
+    """A process's tasks, slow requests and busiest clients, for JSON. On the loop's thread; bounded."""
+    tasks = list(asyncio.all_tasks())
+    busiest = sorted(meters.requests.by_client.items(), key=lambda each: each[1].busy_s, reverse=True)
+    return {
+        "time": now_s,
+        "requests": sum(api.total.count for api in meters.requests.by_api.values()),
+        "event_loop_delay_seconds": meters.loop_delay.durations.quantiles(now_s, (0.5, 0.99)),
+        "connections": listeners.connection_counts(),
         "slowest_requests": [
             {
                 "at": datetime.fromtimestamp(slow.at_ms / 1000, UTC).isoformat(timespec="milliseconds"),
@@ -65,7 +73,6 @@ def debug_page(services: "Services", meters: "Meters") -> dict[str, Any]:
             }
             for (client_id, address), counts in busiest[:MOST_CLIENTS]
         ],
-        "client_metrics": _client_metrics(services),
         "tasks": {
             "count": len(tasks),
             "stacks": [
