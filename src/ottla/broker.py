@@ -218,6 +218,12 @@ class Broker:
         stack.callback(directories.close)
         process = _Process(loop, metrics, slices, limits, memory, policies, directories)
         migration = await self._open_migration(stack)
+        if metrics is not None and config.is_in_cluster:
+            from ottla.server.migration_state import state_of  # only a node of a cluster pays for it
+
+            metrics.migration_state = lambda: (
+                state_of(self.config, platform.fs) if migration is None else migration.state
+            )
         await self._start_controller(process, migration, stack)
         if self.controller is not None and "broker" not in config.process_roles:
             if migration is not None:

@@ -3,6 +3,7 @@
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -20,11 +21,13 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from ottla.admin import Admin
 from ottla.client.addresses import Address
 from ottla.client.blocking import Connection
+from ottla.client.errors import ClientError
 from ottla.errors import InvalidConfig
 from ottla.protocol.messages.metadata import MetadataRequest
-from ottla.server.migration import LEFT
+from ottla.server.migration_state import LEFT
 from tests.support.cluster_in_process import ClusterInProcess
 from tests.support.eventually import eventually
 from tests.support.genuine_quorum import addresses, static_voters
@@ -88,6 +91,19 @@ def share(cluster: ClusterInProcess, number: int, sock: socket.socket) -> None:
     cluster.run(accept())
 
 
+def until_shown(cluster: ClusterInProcess, remark: str) -> None:
+    """Wait until `ottla quorum status` shows it; the leader alone knows it."""
+
+    def is_shown() -> bool:
+        for own in cluster.own.values():
+            with Admin(own["listeners"].rpartition("://")[2]) as admin, suppress(ClientError):
+                if remark in admin.describe_quorum().remark:
+                    return True
+        return False
+
+    eventually(is_shown, timeout_s=60)
+
+
 def has_moved(cluster: ClusterInProcess, number: int) -> bool:
     return (cluster.directory / str(number) / LEFT).exists()
 
@@ -129,6 +145,8 @@ def test_a_cluster_moves_while_producers_write(cluster: ClusterInProcess) -> Non
     ):
         producer.until_acknowledged(20)
         for number in (1, 2, 3):
+            if number == 3:
+                until_shown(cluster, "waits, since broker 3 was started without the settings of the quorum")
             restart(cluster, number)
             began = time.monotonic()
         share(cluster, 1, shared)
@@ -145,6 +163,8 @@ def test_a_cluster_moves_while_producers_write(cluster: ClusterInProcess) -> Non
     assert sorted(read_all(cluster.bootstrap, TOPIC, len(acknowledged))) == sorted(acknowledged)
     committed = load.committed()
     assert sorted(read_all(cluster.bootstrap, COMMITTED, len(committed))) == sorted(committed)
+
+    until_shown(cluster, "restart the nodes, one after another, without zookeeper.connect")
 
     # Everything is there, and can be changed by way of the new controllers.
     resource = ConfigResource(ConfigResource.Type.TOPIC, TOPIC)

@@ -21,7 +21,7 @@ from ottla.cluster.image import MetadataImage, PartitionImage
 from ottla.ids import TopicName
 from ottla.log.fs import FileSystem, RealFileSystem
 from ottla.platform import Platform
-from ottla.server.migration import LEFT
+from ottla.server.migration_state import LEFT
 from ottla.testing.memory_store import MemoryStore, MemoryTree
 from tests.support.eventually import eventually
 

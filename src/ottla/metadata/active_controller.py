@@ -13,8 +13,8 @@ Every commit checks the controller epoch; a commit that fails the check ends thi
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from typing import Any, Final
 
 from ottla.client.sockets import Connect
 from ottla.clock import Clock
@@ -91,6 +91,7 @@ class ActiveController:
         self._epoch_version = 0
         self._tasks = Tasks()
         self._settles_later = False
+        self._has_ended = False
 
     @property
     def image(self) -> MetadataImage:
@@ -114,25 +115,33 @@ class ActiveController:
         self.service.subscribe(self._send_changes)
         await self.settle()
         if self._config.auto_leader_rebalance_enable:
-            self._tasks.spawn(self._return_leadership(), "leadership of preferred replicas")
+            self._spawn(self._return_leadership(), "leadership of preferred replicas")
 
     async def end(self) -> None:
-        """Stop deciding and sending."""
+        """Stop deciding and sending, also after what is still being decided."""
+        self._has_ended = True
         self._channels.close()
         await self._tasks.close()
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Begin work of this term; none begins after it, since nobody would end it."""
+        if self._has_ended:
+            work.close()
+        else:
+            self._tasks.spawn(work, name)
 
     def _send_changes(self, old: MetadataImage, new: MetadataImage) -> None:
         unannounced = self._announcements.begin(old, new)
         self._channels.send(requests_after(self._sender, old, new, self._announcements.withheld), new.brokers)
         if unannounced:
-            self._tasks.spawn(self._announce_in_the_end(unannounced), "announcement of changes")
+            self._spawn(self._announce_in_the_end(unannounced), "announcement of changes")
         waiting = waiting_to_follow(new) if new.failed_replicas else {}
         if waiting != self._asked_to_follow:
             asked = [replica for replica, epoch in waiting.items() if self._asked_to_follow.get(replica) != epoch]
             self._asked_to_follow = waiting
             self._channels.send(requests_to_follow(self._sender, new, asked), new.brokers)
         if old.configs is not new.configs:
-            self._tasks.spawn(self._settle_unless_failing(), "elections")  # an unclean election may be allowed now
+            self._spawn(self._settle_unless_failing(), "elections")  # an unclean election may be allowed now
 
     async def _announce_in_the_end(self, topics: Collection[TopicId]) -> None:
         await asyncio.sleep(LONGEST_S)
@@ -181,7 +190,7 @@ class ActiveController:
         """Settle now, or, if that fails for a reason that passes, as soon as it can be done."""
         if not await self._has_settled() and not self._settles_later:
             self._settles_later = True
-            self._tasks.spawn(self._settle_later(), "elections, later")
+            self._spawn(self._settle_later(), "elections, later")
 
     async def _settle_later(self) -> None:
         is_settled = False
@@ -314,7 +323,7 @@ class ActiveController:
         # A replica known to have failed may have been elected all the same.
         if has_failed or offline != self._outages.offline or full != self._outages.full:
             self._outages = self._outages._replace(offline=frozenset(offline), full=frozenset(full))
-            self._tasks.spawn(self._settle_unless_failing(), "elections")
+            self._spawn(self._settle_unless_failing(), "elections")
 
     def _listens(self, broker_id: BrokerId, does: bool) -> None:
         """A broker's process has ended, so that others may lead, without waiting for the end of its session; or it is
@@ -329,7 +338,7 @@ class ActiveController:
         if silent != self._outages.silent:
             fenced = silent - self._outages.silent
             self._outages = self._outages._replace(silent=silent)
-            self._tasks.spawn(self._go_on_without(fenced), "elections without fenced brokers")
+            self._spawn(self._go_on_without(fenced), "elections without fenced brokers")
 
     async def _go_on_without(self, fenced: Collection[BrokerId]) -> None:
         await self._fence(fenced)

@@ -189,9 +189,12 @@ class ControllerChannels:
         self._answered = answered
         self._listens = listens
         self._channels: dict[BrokerId, BrokerChannel] = {}
+        self._is_closed = False
 
     def send(self, planned: Mapping[BrokerId, Sequence[Request]], brokers: Mapping[BrokerId, BrokerImage]) -> None:
-        """Send each broker its requests; `brokers` are those that are alive."""
+        """Send each broker its requests; `brokers` are those that are alive. Nothing is sent after `close`."""
+        if self._is_closed:
+            return
         for broker_id, channel in list(self._channels.items()):
             now = brokers.get(broker_id)
             if now is None or now.epoch != channel.broker.epoch or now.endpoints != channel.broker.endpoints:
@@ -217,6 +220,7 @@ class ControllerChannels:
 
     def close(self) -> None:
         """Stop sending."""
+        self._is_closed = True
         for channel in self._channels.values():
             channel.close()
         self._channels.clear()

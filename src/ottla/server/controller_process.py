@@ -12,12 +12,14 @@ from ottla.errors import InvalidConfig
 from ottla.ids import uuid_from_text
 from ottla.log.directories import LogDirectories
 from ottla.log.directory import LogDirectory
+from ottla.log.fs import replace_atomically
 from ottla.metadata.initial_users import initial_users, warn_of_missing_users
 from ottla.metadata.lone_broker import lone_metadata
 from ottla.metadata.policies import Policies
 from ottla.metadata.quorum import snapshots
 from ottla.metadata.quorum.node import QuorumNode
 from ottla.server.controller_server import ControllerServer, Observe, OpenAuthorizer, open_controller
+from ottla.server.migration_state import WAITING, check_not_waiting, in_metadata_directory
 from ottla.server.quorum_nodes import raft_node
 
 if TYPE_CHECKING:
@@ -124,7 +126,9 @@ async def start_controller(
         observe=observe,
         reach=reach,
     )
-    if migration is None:
+    if migration is not None:
+        migration.announce_controller(server.node)
+    else:
         server.when_caught_up(lambda: warn_of_missing_users(config, server.replay.image))
     if alone is not None:
         _when_committed(server, lambda: alone.moved(directories.fs))
@@ -174,5 +178,10 @@ def _metadata_directory(
             "same cluster id"
         )
     own.acquire(cluster_id=cluster_id, node_id=config.node_id)
+    waiting = in_metadata_directory(config, WAITING)
+    if migration is None:
+        check_not_waiting(config, directories.fs)
+    elif not directories.fs.exists(waiting):  # on the disk before this node may vote
+        replace_atomically(directories.fs, waiting, f"{cluster_id}\n".encode())
     directories.of_metadata = own
     return own, cluster_id

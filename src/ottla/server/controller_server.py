@@ -178,7 +178,7 @@ async def open_controller(
     cluster_id: str,
     open_node: OpenNode,
     bootstrap: Sequence[bytes],
-    take_over: TakeOver | None = None,
+    take_over: Callable[[QuorumNode], TakeOver] | None = None,
     policies: Policies,
     failed: Callable[[str], None],
     reach: "Connect",
@@ -198,7 +198,13 @@ async def open_controller(
     node = open_node(endpoints)
     replay = QuorumReplay(cluster_id, failed=failed)
     controller = QuorumController(
-        node, replay, config, clock, bootstrap=bootstrap, take_over=take_over, policies=policies
+        node,
+        replay,
+        config,
+        clock,
+        bootstrap=bootstrap,
+        take_over=None if take_over is None else take_over(node),
+        policies=policies,
     )
     stack.push_async_callback(controller.close)
     server = ControllerServer(node, replay, controller, config, connect, endpoints)

@@ -9,7 +9,6 @@ A start between the freeze and the move goes under the quorum, too, and waits th
 
 import asyncio
 import logging
-import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -28,17 +27,20 @@ from ottla.metadata.cluster_metadata import ClusterMetadata
 from ottla.metadata.quorum.node import CommittedBatch, LeaderAndEpoch, OffsetAndEpoch, QuorumNode
 from ottla.metadata.service import WrongCluster
 from ottla.metadata.store import layout
-from ottla.metadata.store.base import Create, MetadataStore, StoreConflict, StoreUnavailable, Update
+from ottla.metadata.store.base import Create, MetadataStore, StoreUnavailable, Update
 from ottla.metadata.store.migration_layout import (
     MIGRATION_PATH,
     Announcement,
     Freeze,
     announcement_node,
     announcement_path,
+    controller_node,
+    controller_path,
     read_freeze,
 )
-from ottla.metadata.zookeeper_migration import ZooKeeperMigration
+from ottla.metadata.zookeeper_migration import Repeated, ZooKeeperMigration
 from ottla.server.membership import zookeeper_store
+from ottla.server.migration_state import LEFT, MigrationState, in_metadata_directory
 from ottla.server.quorum_opening import metadata_directory, opens_observers
 from ottla.tasks import Tasks
 
@@ -50,10 +52,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LEFT: Final = "zookeeper.left"
+COMING_S: Final = 60.0
+"""How long the move waits for the replicas of a broker that has just been started."""
 LOOK_EVERY_S: Final = 0.5
 LONGEST_PAUSE_S: Final = 30.0
 REMOVE: Final = f"remove zookeeper.connect and {SWITCH} from this node's settings before its next start"
+REMOVE_ANYWHERE: Final = f"restart the nodes, one after another, without zookeeper.connect and {SWITCH}"
 
 
 class _Arrival:
@@ -109,11 +113,13 @@ class Migration:
         self._is_announced = False
         """Whether its broker serves on ZooKeeper, and is in a freeze that comes now."""
         self._has_moved = False
+        self._node: QuorumNode | None = None
         self._problem = ""
         """Why it does not move, as in an announcement."""
         self._config = config
         self._store = store
         self._fs = fs
+        self._repeated = Repeated()
         self._is_open = True
         self._arrived = asyncio.Event()
         self._tasks = Tasks()
@@ -124,12 +130,30 @@ class Migration:
         metadata, which such a directory has lost."""
         return None if self.has_begun else self.cluster_id
 
-    def takes_over(self, cluster_id: str) -> Callable[[int], Awaitable[Sequence[bytes]]]:
+    @property
+    def state(self) -> MigrationState:
+        """How far this node is."""
+        if self._has_moved:
+            return MigrationState.MIGRATION if self._is_open else MigrationState.POST_MIGRATION
+        return MigrationState.MIGRATION if self.has_begun else MigrationState.PRE_MIGRATION
+
+    def takes_over(self, cluster_id: str) -> Callable[[QuorumNode], Callable[[int], Awaitable[Sequence[bytes]]]]:
         """How the controller of this node, which is of that cluster, takes the metadata over."""
-        return ZooKeeperMigration(self._store, cluster_id, self._config.node_id).first_records
+        return lambda node: ZooKeeperMigration(self._store, cluster_id, node).first_records
+
+    def announce_controller(self, node: QuorumNode) -> None:
+        """Announce from now on that this controller waits for the metadata; its disk knows that, too
+        (`migration_state.WAITING`)."""
+
+        def wanted() -> bytes:
+            return controller_node(_leader(node))
+
+        path = controller_path(self._config.node_id)
+        self._tasks.spawn(self._keep_announced(path, wanted), "announcement of a controller that waits")
 
     def follow(self, node: QuorumNode) -> None:
         """Look for the metadata in the log."""
+        self._node = node
         node.register(_Arrival(self._take_first))
 
     def _take_first(self, state: ClusterState) -> None:
@@ -142,24 +166,31 @@ class Migration:
         """Announce from now on whether this broker is ready, whenever it is registered."""
         assert isinstance(metadata, ClusterMetadata)
         self._is_announced = True
-        self._tasks.spawn(self._announce(node, metadata, directories), "announcement of the move")
+        node_id = BrokerId(self._config.node_id)
+        coming = _Coming(metadata, node_id)
 
-    async def _announce(self, node: QuorumNode, metadata: ClusterMetadata, directories: "LogDirectories") -> None:
-        path = announcement_path(BrokerId(self._config.node_id))
+        def wanted() -> bytes | None:
+            if not metadata.is_registered:
+                return None
+            problem = self._problem or _problem(node, directories) or coming.problem()
+            return announcement_node(Announcement(metadata.broker_epoch, self.incarnation_id, _leader(node), problem))
+
+        self._tasks.spawn(self._keep_announced(announcement_path(node_id), wanted), "announcement of the move")
+
+    async def _keep_announced(self, path: str, wanted: Callable[[], bytes | None]) -> None:
+        repeated = Repeated()
         while not self._has_moved:
-            if metadata.is_registered:
-                problem = self._problem or _problem(node, directories)
-                leader_id, epoch = node.leader
-                leader = NO_LEADER if leader_id is None else leader_id, epoch
-                wanted = announcement_node(Announcement(metadata.broker_epoch, self.incarnation_id, leader, problem))
+            data = wanted()
+            if data is not None:
                 try:
                     known = (await self._store.read(path)).get(path)
                     if known is None or not known.is_own:  # that of a process before goes with its session
-                        await self._store.commit([Create(path, wanted, session_bound=True)])
-                    elif known.data != wanted:
-                        await self._store.commit([Update(path, wanted, known.version)])
-                except (StoreConflict, StoreUnavailable) as refused:
-                    log.info("%s; the announcement of the move is made again", refused)
+                        await self._store.commit([Create(path, data, session_bound=True)])
+                    elif known.data != data:
+                        await self._store.commit([Update(path, data, known.version)])
+                except OttlaError as refused:
+                    if repeated.is_due(str(refused)):
+                        log.info("%s; the announcement of the move is made again", refused)
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def until_moved(self) -> None:
@@ -170,6 +201,9 @@ class Migration:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
         self._has_moved = True
+        assert self._node is not None
+        self._node.voters_stay = ""
+        self._node.remark = f"has moved from ZooKeeper: {REMOVE_ANYWHERE}"
 
     async def _is_moved(self) -> bool:
         """Whether the log's metadata came from this ZooKeeper.
@@ -182,18 +216,20 @@ class Migration:
         try:
             freeze = read_freeze(await self._store.read(MIGRATION_PATH))
         except StoreUnavailable as problem:
-            log.warning("%s; the move waits for it", problem)
+            if self._repeated.is_due(str(problem)):
+                log.warning("%s; the move waits for it", problem)
             return False
         if freeze is not None and freeze.cluster_id == self.cluster_id:
             frozen = {each.broker.broker_id for each in freeze.brokers}
             if not frozen or (not (self._is_announced and own in frozen) and not frozen.isdisjoint(self._registered)):
                 return True
         self._problem = "follows controllers whose metadata did not come from this ZooKeeper"
-        log.error(
-            "the quorum's log has metadata that did not come from this ZooKeeper, and this node does not move: its "
-            "controllers were used before, or one was started without %s; stop them, and format them anew",
-            SWITCH,
-        )
+        if self._repeated.is_due(self._problem):
+            log.error(
+                "the quorum's log has metadata that did not come from this ZooKeeper, and this node does not move: its "
+                "controllers were used before, or one was started without %s; stop them, and format them anew",
+                SWITCH,
+            )
         return False
 
     def leave_when_moved(self, node: QuorumNode, failed: Callable[[str], None]) -> None:
@@ -205,6 +241,9 @@ class Migration:
                 await self.leave()
             except OttlaError as problem:
                 failed(sentence(problem))
+            except Exception as defect:
+                log.exception("this controller cannot follow the move from ZooKeeper")
+                failed(f"this controller cannot follow the move from ZooKeeper: {defect!r}")
 
         self.follow(node)
         self._tasks.spawn(follow(), "move from ZooKeeper")
@@ -226,7 +265,7 @@ class Migration:
     def _is_left(self) -> bool:
         """Whether the next start will know that this node has left."""
         try:
-            replace_atomically(self._fs, _marker(self._config), f"{self.cluster_id}\n".encode())
+            replace_atomically(self._fs, in_metadata_directory(self._config, LEFT), f"{self.cluster_id}\n".encode())
         except OSError as problem:
             log.error("this node has moved, and cannot note that yet: %s", sentence(problem))
             return False
@@ -255,16 +294,42 @@ def _problem(node: QuorumNode, directories: "LogDirectories") -> str:
     return ""
 
 
+class _Coming:
+    """Whether the replicas of a broker that has just been started are in sync again: a broker that is restarted during
+    the move would lack them, and the others have enough to do at that moment."""
+
+    def __init__(self, metadata: ClusterMetadata, node_id: BrokerId) -> None:
+        self._metadata = metadata
+        self._node_id = node_id
+        self._has_come = False
+        self._until = asyncio.get_running_loop().time() + COMING_S
+
+    def problem(self) -> str:
+        """What is missing, as in an announcement; empty once all were in sync, or after `COMING_S`."""
+        if self._has_come:
+            return ""
+        image, own = self._metadata.image, self._node_id
+        missing = sum(
+            own in part.replicas and own not in part.isr for topic in image.topics.values() for part in topic.partitions
+        )
+        waits = own not in image.brokers or missing > 0
+        if not waits or asyncio.get_running_loop().time() >= self._until:
+            self._has_come = True
+            return ""
+        return f"is not in sync yet with {missing} partitions" if missing else "knows no controller yet"
+
+
+def _leader(node: QuorumNode) -> tuple[int, int]:
+    leader_id, epoch = node.leader
+    return NO_LEADER if leader_id is None else leader_id, epoch
+
+
 def has_left(config: "BrokerConfig", fs: FileSystem) -> bool:
     """Whether this node has left ZooKeeper, though its settings still name it."""
-    left = fs.exists(_marker(config))
+    left = fs.exists(in_metadata_directory(config, LEFT))
     if left:
         log.warning("this node has left ZooKeeper, which zookeeper.connect still names: %s", REMOVE)
     return left
-
-
-def _marker(config: "BrokerConfig") -> str:
-    return os.path.join(config.metadata_log_dir or config.log_dirs[0], LEFT)
 
 
 async def open_migration(
@@ -277,7 +342,8 @@ async def open_migration(
 
     Raises `StoreUnavailable`, `MalformedNode`, `WrongCluster` where ZooKeeper has no cluster.
     """
-    store = open_store(Path(_marker(config))) if open_store is not None else zookeeper_store(config, None)
+    own_file = Path(in_metadata_directory(config, LEFT))
+    store = open_store(own_file) if open_store is not None else zookeeper_store(config, None)
     try:
         await store.open()
         nodes = await store.read(layout.CLUSTER_ID_PATH)

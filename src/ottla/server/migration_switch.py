@@ -21,7 +21,7 @@ from ottla.metadata.controller_channel import ControllerChannel
 from ottla.metadata.freezable_store import MetadataFrozen
 from ottla.metadata.quorum.node import QuorumNode
 from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-from ottla.server.migration import Migration
+from ottla.server.migration import LONGEST_PAUSE_S, Migration
 from ottla.tasks import Tasks, supervised
 
 if TYPE_CHECKING:
@@ -88,9 +88,24 @@ class MigrationSwitch:
             if not self._migration.has_begun:
                 log.info("the metadata of this cluster is in the log of its quorum: this broker leaves ZooKeeper")
                 await self._switch(directories)
-            await self._migration.leave()
         except (OttlaError, OSError) as problem:
             self._failed(f"the broker cannot go on under the quorum: {sentence(problem)}")
+        except Exception as defect:  # the broker has ended, or is about to: nobody else would see that
+            log.exception("the broker cannot go on under the quorum")
+            self._failed(f"the broker cannot go on under the quorum: {defect!r}")
+        else:
+            await self._leave()
+
+    async def _leave(self) -> None:
+        """Leave ZooKeeper for good. The broker serves without it: what fails is tried again."""
+        while True:
+            try:
+                await self._migration.leave()
+            except Exception:
+                log.exception("this node has moved, and cannot leave ZooKeeper yet; that is tried again")
+                await asyncio.sleep(LONGEST_PAUSE_S)
+            else:
+                return
 
     async def _switch(self, directories: "LogDirectories") -> None:
         loop = asyncio.get_running_loop()

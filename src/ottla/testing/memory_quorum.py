@@ -7,7 +7,7 @@ await node.append(records, epoch=1)
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from ottla.metadata.quorum.node import (
     CommittedBatch,
@@ -26,6 +26,9 @@ class MemoryQuorum:
 
     def __init__(self, node_id: int = 1, *, address: tuple[str, int] | None = None) -> None:
         self.node_id = node_id
+        self.voter_ids: Collection[int] = (node_id,)
+        self.voters_stay = ""
+        self.remark = ""
         self.leader = LeaderAndEpoch(None, 0)
         self.batches: list[CommittedBatch] = []
         """Everything committed after the newest snapshot."""

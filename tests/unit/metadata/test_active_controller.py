@@ -12,7 +12,7 @@ from tests.unit.cluster.images import cluster, partition
 from ottla.clock import SystemClock
 from ottla.cluster.commands import Command, CreateTopic, RegisterBroker
 from ottla.cluster.controller_requests import LACKS_ROOM, Sender, probe_requests
-from ottla.cluster.image import MetadataImage, PartitionImage, TopicImage
+from ottla.cluster.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from ottla.config.broker import BrokerConfig
 from ottla.errors import ApiError, ErrorCode, OttlaError
 from ottla.ids import BrokerId, TopicId, TopicName
@@ -280,3 +280,25 @@ def test_who_leads_for_lack_of_room_elsewhere_leads_until_there_is_room() -> Non
 
     asyncio.run(main())
     assert found == [(1, (1,), True), (1, (1,), True), (1, (1,), False)]
+
+
+def test_what_was_being_decided_at_the_end_of_a_term_begins_nothing() -> None:
+    """A commit that was under way shows the brokers afterwards: nobody would end a connection to them."""
+
+    async def main() -> None:
+        controller = ActiveController(
+            MemoryStore(MemoryTree()),
+            BrokerConfig({}),
+            SystemClock(),
+            asyncio.get_running_loop(),
+            cast(Any, None),
+            1,
+            Mock(),
+        )
+        before = controller.image
+        broker = BrokerImage(BrokerId(1), 1, None, {"PLAINTEXT": ("127.0.0.1", 1)})
+        await controller.end()
+        controller._send_changes(before, before._replace(brokers={broker.broker_id: broker}, configs={}))
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(main())

@@ -11,9 +11,10 @@ from uuid import UUID
 
 import pytest
 
+from ottla.cluster.image import BrokerImage, MetadataImage, PartitionImage, TopicImage, empty_image
 from ottla.cluster.metadata_log.registrations import BrokerRegistration
 from ottla.config.broker import BrokerConfig
-from ottla.ids import BrokerId, uuid_to_text
+from ottla.ids import BrokerId, LeaderEpoch, PartitionId, TopicId, TopicName, uuid_to_text
 from ottla.log.directories import LogDirectories
 from ottla.log.fs import FileSystem, RealFileSystem
 from ottla.metadata.cluster_metadata import ClusterMetadata
@@ -23,7 +24,8 @@ from ottla.metadata.store.migration_layout import MIGRATION_PATH, Freeze, announ
 from ottla.metadata.tree_records import records_of
 from ottla.records.batch import Buffer
 from ottla.server import migration as module
-from ottla.server.migration import LEFT, Migration
+from ottla.server.migration import Migration
+from ottla.server.migration_state import LEFT
 from ottla.testing.memory_store import MemoryStore, MemoryTree
 
 OWN, OTHER = BrokerId(1), BrokerId(2)
@@ -109,11 +111,20 @@ async def has_moved(migration: Migration) -> bool:
     return bool(done)
 
 
-def announce(moving: Moving) -> None:
-    """Have the broker announce that it is ready."""
-    metadata = Mock(spec=ClusterMetadata, is_registered=True, broker_epoch=7)
+def image_of(*parts: PartitionImage) -> MetadataImage:
+    """What the broker knows of its cluster."""
+    topic = TopicImage(TopicName("t"), TopicId(UUID(int=1)), parts)
+    return empty_image(CLUSTER)._replace(
+        brokers={OWN: BrokerImage(OWN, 7, None, {})}, topics={topic.name: topic} if parts else {}
+    )
+
+
+def announce(moving: Moving, *parts: PartitionImage) -> Mock:
+    """Have the broker announce that it is ready; returns its metadata, which a test may change."""
+    metadata = Mock(spec=ClusterMetadata, is_registered=True, broker_epoch=7, image=image_of(*parts))
     directories = SimpleNamespace(is_in_doubt=False, all_online=True)
     moving.migration.announce(cast(QuorumNode, moving.node), metadata, cast(LogDirectories, directories))
+    return metadata
 
 
 @pytest.fixture(autouse=True)
@@ -127,6 +138,29 @@ def test_a_broker_moves_with_the_log_that_has_its_own_registration(tmp_path: Pat
         announce(moving)
         moving.node.commit((OWN, moving.migration.incarnation_id), (OTHER, UUID(int=2)))
         assert await has_moved(moving.migration)
+        await moving.migration.close()
+
+    asyncio.run(main())
+
+
+def test_the_move_waits_for_replicas_that_are_not_in_sync_yet(tmp_path: Path) -> None:
+    async def main() -> None:
+        moving = await opened(tmp_path)
+        part = PartitionImage(PartitionId(0), OTHER, LeaderEpoch(1), (OTHER, OWN), (OTHER,), 0)
+        metadata = announce(moving, part)
+        path = announcement_path(OWN)
+
+        async def until(problem: str) -> None:
+            async with asyncio.timeout(20):
+                while not (found := read_announcements(await moving.store.read(path))) or found[OWN].problem != problem:
+                    await asyncio.sleep(0.01)
+
+        await until("is not in sync yet with 1 partitions")
+        metadata.image = image_of(part._replace(isr=(OTHER, OWN)))
+        await until("")
+        metadata.image = image_of(part)  # it was in sync since its start: others may come and go
+        await asyncio.sleep(0.05)
+        await until("")
         await moving.migration.close()
 
     asyncio.run(main())

@@ -13,6 +13,7 @@ from ottla.config.broker import BrokerConfig
 from ottla.errors import OttlaError
 from ottla.metadata.cluster_metadata import MovedAway
 from ottla.metadata.freezable_store import MetadataFrozen
+from ottla.server import migration_switch
 from ottla.server.migration_switch import MigrationSwitch
 
 INCARNATION = UUID(int=500)
@@ -41,6 +42,8 @@ class FakeMigration:
         self.moved = asyncio.Event()
         self.left = asyncio.Event()
         self.announced = False
+        self.refusals: list[Exception] = []
+        """What happens when it leaves, once each."""
         self._problem = problem
 
     def follow(self, node: object) -> None:
@@ -55,17 +58,23 @@ class FakeMigration:
             raise self._problem
 
     async def leave(self) -> None:
+        if self.refusals:
+            raise self.refusals.pop()
         self.left.set()
 
 
 class Parts:
     """The parts that are started and stopped, in order."""
 
-    def __init__(self, *refusals: OttlaError) -> None:
+    def __init__(self, *refusals: Exception) -> None:
         self.events: list[tuple[str, str, UUID | None]] = []
         self.was_beating = False
         """Whether heartbeats were sent while the last part began."""
         self._refusals = list(refusals)
+
+    def fail(self, refusal: Exception) -> None:
+        """Refuse the next start."""
+        self._refusals.append(refusal)
 
     async def begin(self, config: BrokerConfig, moved_as: UUID | None) -> AsyncExitStack:
         kind = UNDER_QUORUM if config.zookeeper_connect is None else ON_ZOOKEEPER
@@ -144,6 +153,37 @@ def test_a_broker_that_could_not_close_its_logs_comes_as_another_incarnation(wer
             await migration.left.wait()
         assert parts.events[-1] == ("started", UNDER_QUORUM, INCARNATION if were_clean else None)
         assert parts.was_beating == were_clean
+        await moving.close()
+
+    asyncio.run(main())
+
+
+def test_a_defect_ends_the_broker_instead_of_the_task_alone() -> None:
+    async def main() -> None:
+        migration, parts, failures = FakeMigration(), Parts(), list[str]()
+        moving = await started(migration, parts, failures)
+        parts.fail(ValueError("a defect"))
+        migration.moved.set()
+        async with asyncio.timeout(20):
+            while not failures:
+                await asyncio.sleep(0)
+        assert "ValueError('a defect')" in failures[0]
+        await moving.close()
+
+    asyncio.run(main())
+
+
+def test_a_broker_that_has_moved_serves_on_though_it_cannot_leave_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(migration_switch, "LONGEST_PAUSE_S", 0.001)
+
+    async def main() -> None:
+        migration, parts, failures = FakeMigration(), Parts(), list[str]()
+        migration.refusals = [ValueError("a defect"), OSError("a disk")]
+        moving = await started(migration, parts, failures)
+        migration.moved.set()
+        async with asyncio.timeout(20):
+            await migration.left.wait()
+        assert failures == []
         await moving.close()
 
     asyncio.run(main())

@@ -57,13 +57,17 @@ class QuorumReplica:
 
 @dataclass(frozen=True, slots=True)
 class Quorum:
-    """The leader's id, the controllers that vote, and the nodes, brokers among them, that only follow the log."""
+    """The leader's id, the controllers that vote, and the nodes, brokers among them, that only follow the log.
+
+    `remark`: what the leader, if it is Ottla's, waits for, such as the move from ZooKeeper; empty if all is as usual.
+    """
 
     leader: int
     epoch: int
     high_watermark: int
     voters: tuple[QuorumReplica, ...]
     observers: tuple[QuorumReplica, ...]
+    remark: str = ""
 
 
 def describe_quorum(controllers: Iterable[Address] = ()) -> Operation[Quorum]:
@@ -92,6 +96,7 @@ def describe_quorum(controllers: Iterable[Address] = ()) -> Operation[Quorum]:
         found.high_watermark,
         _replicas(found.current_voters, newest, listeners),
         _replicas(found.observers, newest, listeners),
+        answer.error_message or "",
     )
 
 

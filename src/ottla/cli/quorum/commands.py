@@ -51,7 +51,8 @@ command.add_command(recover)
 def status(connection: Connection, as_json: bool) -> None:
     """Show leader, epoch and high watermark of the quorum, its voters, and the observers, brokers among them.
 
-    The lag is in records of metadata that a node lacks. CAUGHT_UP is when the node last had all of them.
+    The lag is in records of metadata that a node lacks. CAUGHT_UP is when the node last had all of them. A remark is
+    there while the cluster moves from ZooKeeper: what the move waits for, or what is left to do.
     """
     with connection.broker_admin() as admin:
         quorum = _described(connection, admin)
@@ -61,6 +62,8 @@ def status(connection: Connection, as_json: bool) -> None:
         "high_watermark": quorum.high_watermark,
         "max_voter_lag": max((voter.lag for voter in quorum.voters), default=0),
     }
+    if quorum.remark:
+        facts["remark"] = quorum.remark
     rows = [
         _row(replica, "leader" if replica.node_id == quorum.leader and role == "voter" else role)
         for role, replicas in (("voter", quorum.voters), ("observer", quorum.observers))
@@ -71,6 +74,8 @@ def status(connection: Connection, as_json: bool) -> None:
         return
     if on_terminal():
         print_facts(facts.items())
+    elif quorum.remark:
+        note(f"this cluster {quorum.remark}")
     print_rows(rows, REPLICA_COLUMNS)
 
 

@@ -10,7 +10,7 @@ The implementations are `ottla.metadata.quorum.raft_node.RaftNode` and, for test
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
@@ -108,6 +108,16 @@ class QuorumNode(Protocol):
     """A voter or an observer of the metadata quorum. On the loop's thread."""
 
     node_id: int
+    voters_stay: str
+    """Why no voter may be added at this moment, while this node leads; empty if one may."""
+
+    remark: str
+    """What this node waits for while it leads, for operators; empty if all is as usual."""
+
+    @property
+    def voter_ids(self) -> Collection[int]:
+        """The newest voters in the log, committed or not."""
+        ...
 
     @property
     def leader(self) -> LeaderAndEpoch:

@@ -81,6 +81,8 @@ class RaftNode:
         connections as the controllers' listener wants them. `failed` is called once if the node cannot go on."""
         self.node_id = own.key.node_id
         self.own = own
+        self.voters_stay = ""
+        self.remark = ""
         self.leader = LeaderAndEpoch(None, 0)
         self._log_dir = log_dir
         self._config = config
@@ -125,6 +127,11 @@ class RaftNode:
     def high_watermark(self) -> int | None:
         """See `QuorumNode`."""
         return self._high_watermark
+
+    @property
+    def voter_ids(self) -> frozenset[int]:
+        """See `QuorumNode`."""
+        return self.voters.ids
 
     @property
     def kraft_version(self) -> int:

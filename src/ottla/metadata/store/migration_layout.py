@@ -3,6 +3,8 @@
     /ottla/migration/1   {"version":1,"epoch":77,"incarnation":"...","leader":[11,3],"problem":""}: broker 1, registered
                          in epoch 77, is ready to move to the quorum that controller 11 leads in epoch 3, unless there
                          is a problem (bound to its session)
+    /ottla/migration/controllers/12   {"version":1,"leader":[11,3]}: controller 12 has the switch, and follows that
+                         leader; it never begins a cluster of its own any more (bound to its session)
     /migration           the tree is frozen: nothing of it changes any more. In Kafka's format (KIP-866), with the
                          cluster and its brokers at that moment as Ottla's own addition
     /controller          {"brokerid":-1,...}: no broker is the controller, and none becomes it
@@ -11,11 +13,12 @@ The freeze is one transaction with the end of the controller's term. The node st
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.cluster.image import NO_LEADER, BrokerImage, MetadataImage
+from ottla.config.quorum import SWITCH
 from ottla.ids import BrokerId, uuid_from_text, uuid_to_text
 from ottla.metadata.store import layout
 from ottla.metadata.store.base import Check, Create, Delete, Node, Operation, Update
@@ -23,6 +26,8 @@ from ottla.metadata.store.layout import MalformedNode
 
 MIGRATION_PATH: Final = "/migration"
 ANNOUNCEMENTS_PATH: Final = "/ottla/migration"
+CONTROLLERS_PATH: Final = "/ottla/migration/controllers"
+DOES_NOT_RUN: Final = "holds replicas and does not run"
 _UNKNOWN: Final = -1
 
 
@@ -91,6 +96,50 @@ def read_announcements(nodes: Mapping[str, Node]) -> dict[BrokerId, Announcement
     return found
 
 
+def controller_path(controller_id: int) -> str:
+    """Where a controller announces that it waits for the metadata of this tree."""
+    return f"{CONTROLLERS_PATH}/{controller_id}"
+
+
+def controller_node(leader: tuple[int, int]) -> bytes:
+    """Content of a controller's announcement: the active controller that it follows, and the epoch."""
+    return _json({"version": 1, "leader": list(leader)})
+
+
+def _read_controllers(nodes: Mapping[str, Node]) -> dict[int, tuple[int, int]]:
+    """The leaders that controllers follow, by controller; what cannot be read counts as none."""
+    found: dict[int, tuple[int, int]] = {}
+    for path, node in nodes.items():
+        parent, _, name = path.rpartition("/")
+        if parent == CONTROLLERS_PATH:
+            try:
+                found[int(name)] = _pair(*json.loads(node.data)["leader"])
+            except (ValueError, KeyError, TypeError):
+                continue
+    return found
+
+
+def unready_controllers(voters: Collection[int], nodes: Mapping[str, Node], leader: tuple[int, int]) -> dict[int, str]:
+    """The voters of the quorum that the move has to wait for, with what is missing: each of them might lead it, and
+    would begin a cluster without topics if it did not know of the move."""
+    announced = _read_controllers(nodes)
+    missing: dict[int, str] = {}
+    for voter in sorted(voters):
+        follows = announced.get(voter)
+        if follows is None:
+            missing[voter] = f"does not run, or was started without {SWITCH}"
+        elif follows != leader:
+            missing[voter] = f"follows controller {follows[0]}, in epoch {follows[1]}"
+    return missing
+
+
+def holders(image: MetadataImage) -> frozenset[BrokerId]:
+    """The brokers that hold replicas."""
+    return frozenset(
+        replica for topic in image.topics.values() for part in topic.partitions for replica in part.replicas
+    )
+
+
 def unready(
     image: MetadataImage, announcements: Mapping[BrokerId, Announcement], leader: tuple[int, int]
 ) -> dict[BrokerId, str]:
@@ -99,12 +148,11 @@ def unready(
 
     A broker that is down might come back with replaced disks, and the quorum could not know.
     """
-    holders = {replica for topic in image.topics.values() for part in topic.partitions for replica in part.replicas}
     missing: dict[BrokerId, str] = {}
-    for broker_id in sorted({*image.brokers, *holders}):
+    for broker_id in sorted({*image.brokers, *holders(image)}):
         broker, announced = image.brokers.get(broker_id), announcements.get(broker_id)
         if broker is None:
-            missing[broker_id] = "holds replicas and does not run"
+            missing[broker_id] = DOES_NOT_RUN
         elif announced is None or announced.broker_epoch != broker.epoch:
             missing[broker_id] = "was started without the settings of the quorum"
         elif announced.problem:
@@ -114,9 +162,11 @@ def unready(
     return missing
 
 
-def freeze_operations(nodes: Mapping[str, Node], controller_id: int, controller_epoch: int) -> list[Operation]:
-    """The operations that freeze the tree, given all of its nodes: `unready` has named no broker, and there has been a
-    controller. `controller_id` and `controller_epoch` are those of the quorum."""
+def freeze_operations(
+    nodes: Mapping[str, Node], controller_id: int, controller_epoch: int, voters: Collection[int]
+) -> list[Operation]:
+    """The operations that freeze the tree, given all of its nodes: `unready` has named no broker, `unready_controllers`
+    no voter, and there has been a controller. `controller_id` and `controller_epoch` are those of the quorum."""
     image, announcements = layout.read_image(nodes), read_announcements(nodes)
     brokers = {}
     operations: list[Operation] = []
@@ -125,6 +175,7 @@ def freeze_operations(nodes: Mapping[str, Node], controller_id: int, controller_
         brokers[str(broker_id)] = _moving_node(broker, announced)
         paths = (f"{layout.BROKERS_PATH}/{broker_id}", announcement_path(broker_id))
         operations += [Check(path, nodes[path].version) for path in paths]
+    operations += [Check(path, nodes[path].version) for path in map(controller_path, sorted(voters))]
     data = _json(
         {
             "version": 0,

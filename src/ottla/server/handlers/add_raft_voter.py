@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from ottla.errors import ErrorCode
 from ottla.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 from ottla.server.context import RequestContext
 
@@ -14,5 +15,7 @@ async def handle(
 ) -> AddRaftVoterResponse:
     """What the state machine of the quorum answers."""
     assert quorum is not None  # routed on nodes of the quorum only
+    if quorum.voters_stay:
+        return AddRaftVoterResponse(error_code=ErrorCode.REQUEST_TIMED_OUT, error_message=quorum.voters_stay)
     response: AddRaftVoterResponse = await quorum.handle(request, context.api_version)
     return response

@@ -15,4 +15,6 @@ async def handle(
     """What the state machine of the quorum answers."""
     assert quorum is not None  # routed on nodes of the quorum only
     response: DescribeQuorumResponse = await quorum.handle(request, context.api_version)
+    if quorum.remark and quorum.leader.leader_id == quorum.node_id and context.api_version >= 2:
+        response.error_message = quorum.remark  # Kafka's tools show it with an error only
     return response

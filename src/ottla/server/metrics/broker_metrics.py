@@ -19,7 +19,7 @@ from ottla.metrics.health import JSON
 from ottla.metrics.log_lines import LogLines
 from ottla.metrics.process import SHARED_S, need_client_library
 from ottla.server.client_metrics import ClientSeries
-from ottla.server.metrics.catalog import BROKERS
+from ottla.server.metrics.catalog import BROKERS, MIGRATION_STATE
 from ottla.server.metrics.controller_page import controller_page
 from ottla.server.metrics.debugging import broker_page, process_page, thread_stacks
 from ottla.server.metrics.error_counts import ErrorCounts
@@ -76,6 +76,8 @@ class BrokerMetrics:
         self._log_lines = LogLines()
         self._gathering = asyncio.Lock()
         self._gathered: tuple[float, Measurements] | None = None
+        self.migration_state: Callable[[], int] | None = None
+        """How far a node of a cluster is in the move from ZooKeeper."""
         self.ports: list[int] = []
         """The ports of the endpoints, in the order of `metrics.listeners`."""
 
@@ -187,6 +189,8 @@ class BrokerMetrics:
             if self._gathered is not None and now - self._gathered[0] < SHARED_S:
                 return self._gathered[1]
             measurements = Measurements()
+            if self.migration_state is not None:
+                measurements.add(MIGRATION_STATE, self.migration_state())
             if controller is not None:
                 await self._slices.run(gather_quorum(controller, measurements))
             if services is not None:

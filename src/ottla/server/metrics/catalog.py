@@ -68,6 +68,11 @@ FENCED_BROKERS: Final = gauge(
 ACTIVE_BROKERS: Final = gauge(
     f"{_CONTROLLER}_activebrokercount", "brokers", "Registered brokers that are alive; 0 elsewhere. Quorums only."
 )
+MIGRATION_STATE: Final = gauge(
+    f"{_CONTROLLER}_zkmigrationstate",
+    "",
+    "The move of a cluster's node from ZooKeeper: 0 was never there, 1 moves, 2 waits, 3 has left, 4 on ZooKeeper.",
+)
 LAST_APPLIED: Final = gauge(
     f"{_CONTROLLER}_lastappliedrecordoffset",
     "offset",
