@@ -63,6 +63,10 @@ LONGEST_REST_S: Final = 0.5
 REPEAT_S: Final = 0.0005
 """How long, for each partition that is copied, a fetch that waits is not given up again: the one after it has to name
 all of them anew, at a cost for both brokers of a twentieth of that."""
+EXPECTED_S: Final = 1.0
+"""For how long more partitions are expected after one that was added; until then a fetch waits `SHORT_WAIT_S` only,
+and is not given up for the next one."""
+SHORT_WAIT_S: Final = 0.05
 LOOK_AT_ALL_S: Final = 10.0
 """Interval of full fetches: retention moves a log's start offset silently, so the leader learns of it this late."""
 
@@ -217,6 +221,12 @@ class LeaderFetcher:
         """Whether there are copies that no fetch has named yet."""
         self._interrupts_from = 0.0
         """When a fetch that waits may be given up again."""
+        self._expects_until = 0.0
+        """Until when more partitions are expected."""
+        self._waits_shortly = False
+        """Whether the fetch that waits at the leader ends soon in any case."""
+        self._refused: dict[int, list[TopicPartition]] = {}
+        """Partitions of which the last answer had an error, by its code."""
         self._session = FollowerSession()
         self._task = supervised(loop, self._run(), f"fetcher of broker {leader}")
 
@@ -229,6 +239,7 @@ class LeaderFetcher:
 
         That is not done for each of thousands that come one after the other: it would take the square of their number.
         """
+        self._expects_until = self._loop.time() + EXPECTED_S
         is_in_sync = self._config.node_id in partition.isr
         copy = _Copy(partition, topic_id, is_in_sync=is_in_sync)
         self._copies[partition.topic_partition] = self._by_key[copy.key] = self._watched[copy.key] = copy
@@ -256,7 +267,7 @@ class LeaderFetcher:
         await asyncio.wait([self._task])
 
     def _interrupt(self) -> None:
-        if self._round is not None and self._has_new:
+        if self._round is not None and self._has_new and not self._waits_shortly:
             self._is_interrupted = True
             self._interrupts_from = self._loop.time() + len(self._copies) * REPEAT_S
             self._round.cancel()
@@ -340,6 +351,7 @@ class LeaderFetcher:
                             await self._take_in(copy, data, Offset(asked.fetch_offset))
             if parted:
                 await self._truncate_all(parted)
+            self._note_refused()
         except BaseException:
             self._session.reset()  # lost changes would otherwise be sent again only after the next change
             raise
@@ -420,10 +432,13 @@ class LeaderFetcher:
             topics.setdefault(topic_id, FetchTopic(topic_id=topic_id, partitions=[])).partitions.append(changed)
         if not due:
             return None, rest_s
-        max_wait_ms = int(min(self._config.replica_fetch_wait_max_ms, rest_s * 1000))
+        wait_s = min(self._config.replica_fetch_wait_max_ms / 1000, rest_s)
+        if now < self._expects_until:
+            wait_s = min(wait_s, SHORT_WAIT_S)
+        self._waits_shortly = wait_s <= SHORT_WAIT_S
         request = FetchRequest(
             replica_state=ReplicaState(replica_id=self._config.node_id, replica_epoch=self._broker_epoch()),
-            max_wait_ms=max_wait_ms,
+            max_wait_ms=int(wait_s * 1000),
             min_bytes=self._config.replica_fetch_min_bytes,
             max_bytes=self._config.replica_fetch_response_max_bytes,
             session_id=self._session.session_id,
@@ -451,13 +466,7 @@ class LeaderFetcher:
                     self._delay(copy)
                     return
             elif data.error_code:
-                log.info(
-                    "%s: broker %d answers %s; it is asked again in %.2f s",
-                    partition.topic_partition,
-                    self._leader,
-                    ErrorCode(data.error_code).name,
-                    copy.pause_s,
-                )
+                self._refused.setdefault(data.error_code, []).append(partition.topic_partition)
                 self._delay(copy)
                 return
             elif data.diverging_epoch is not None:
@@ -491,9 +500,18 @@ class LeaderFetcher:
                 )
             self._delay(copy)
 
+    def _note_refused(self) -> None:
+        """One line for all partitions with the same error: there may be thousands, which the leader is to make."""
+        refused, self._refused = self._refused, {}
+        for code, partitions in refused.items():
+            name, more = ErrorCode(code).name, len(partitions) - 1
+            of_others = f" and {more} more" if more else ""
+            log.info("%s%s: broker %d answers %s; asking again", partitions[0], of_others, self._leader, name)
+
     def _delay(self, copy: _Copy) -> None:
-        """The leader does not know yet that it is, or knows better, or the disk is in trouble: ask again later."""
-        copy.not_before = self._loop.time() + copy.pause_s
+        """The leader does not know yet that it is, or knows better, or the disk is in trouble: ask again later, at the
+        same time for all that were asked for within a moment."""
+        copy.not_before = math.ceil((self._loop.time() + copy.pause_s) / FIRST_PAUSE_S) * FIRST_PAUSE_S
         copy.pause_s = min(copy.pause_s * 2, self._config.replica_fetch_backoff_ms / 1000)
 
     async def _truncate_all(self, parted: list[tuple[_Copy, PartitionData, Offset]]) -> None:

@@ -439,7 +439,7 @@ class ReplicaManager:
 
     def _start_moved(self) -> None:
         self.start_moves += 1
-        self.led_changes.count += 1
+        self.led_changes.note_any()
 
     # -- looking up --------------------------------------------------------------------------------------------------
 

@@ -152,7 +152,7 @@ class Partition:
                     if replica in self.in_sync.followers:
                         self.in_sync.followers[replica] = follower
         self.leading = True
-        environment.led_changes.count += 1
+        environment.led_changes.note(self)
         if self.log.config.flush_before_ack and self.log.recovery_point < self.log.log_end_offset:
             self._flusher.mark(self)  # a follower's end is not synced; nothing is committed before it is
         self._confirm()
@@ -331,7 +331,7 @@ class Partition:
             if committed <= log.high_watermark:
                 return
         log.high_watermark = committed
-        self._environment.led_changes.count += 1
+        self._environment.led_changes.note(self)
         waiters = self._commit_waiters
         while waiters and waiters[0][0] <= committed:
             _, key, waiter = waiters.popleft()
@@ -431,6 +431,11 @@ class Partition:
             )
         )
 
+    def leave_quiet_fetches(self, replica: BrokerId) -> None:
+        """Count a follower no longer as following with every quiet fetch: it is looked at again."""
+        if self.in_sync is not None:
+            self.in_sync.leave_quiet_fetches(replica)
+
     def drop_out_of_sync_followers(self) -> None:
         """Propose an in-sync set without the followers that have lagged for too long, and stop waiting for candidates
         of the set that lag: without writes or fetches, no other event would do that."""
@@ -467,7 +472,7 @@ class Partition:
         """The controller has answered a proposal."""
         if self.in_sync is not None and self.in_sync.accepted(isr, partition_epoch):
             self.isr, self.partition_epoch = isr, partition_epoch
-            self._environment.led_changes.count += 1
+            self._environment.led_changes.note(self)
             self.advance()
             self._settle_deletions()
             self.take_in_followers()
@@ -498,7 +503,7 @@ class Partition:
         """`log` has taken the place of the one before, in another log directory, whose flusher this is."""
         self._flusher.forget(self)
         self.log, self._flusher = log, flusher
-        self._environment.led_changes.count += 1
+        self._environment.led_changes.note(self)
         flusher.mark(self)
 
     def update_config(self, config: "LogConfig") -> None:
@@ -563,7 +568,7 @@ class Partition:
 
     def _wake_followers(self) -> None:
         changes = self._environment.led_changes
-        changes.count += 1
+        changes.note(self)
         if changes.waiters:
             self._wake(changes.waiters)
         if self.follower_waiters:

@@ -4,6 +4,7 @@
 """
 
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
@@ -24,12 +25,12 @@ from ottla.protocol.messages.fetch import (
     PartitionData,
 )
 from ottla.protocol.primitives import Buffer
-from ottla.replication.decisions.in_sync import QuietFetches
 from ottla.security.authorization import Operation
 from ottla.server.cold_fetches import BYTES_EACH
 from ottla.server.context import RequestContext
-from ottla.server.fetch_sessions import FetchSession, FetchTarget, Quiet
+from ottla.server.fetch_sessions import FetchSession, FetchTarget
 from ottla.server.leaders import MOVED, endpoints_of, leader_of, nearer_replica
+from ottla.server.settled_sessions import NO_EPOCH, Look, epoch_of, replica_of, unsettled_targets
 from ottla.slices import Steps
 
 if TYPE_CHECKING:
@@ -54,15 +55,12 @@ READS_FROM_FOLLOWERS_SINCE: Final = 11
 LEADERS_NAMED_SINCE: Final = 12
 ENDPOINTS_NAMED_SINCE: Final = 16
 NO_OFFSET: Final = -1
-NO_EPOCH: Final = -1
 NO_BYTES: Final = b""
 SMALLEST_REGION_BYTES: Final = 1
 """When requests and answers hold much already, everything is sent from its file."""
 MOST_INLINE_BYTES: Final = 1 << 20
 """What one answer holds of ranges too small for a region: more than that, too, is sent from its file."""
 NO_SUCH_TOPIC: Final = frozenset((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID))
-LOOK_AT_ALL_S: Final = 10.0
-"""For so long a follower's fetches look at nothing while nothing changes."""
 MANY: Final = 500
 """Partitions; a fetch of more is worked on in slices."""
 STEP_MASK: Final = 15
@@ -95,13 +93,13 @@ class FetchAttempt:
         "_has_records",
         "_incremental",
         "_inline_bytes",
+        "_look",
         "_min_region_bytes",
         "_parts",
-        "_quiet_fetches",
         "_request",
         "_session",
+        "_some",
         "cold",
-        "is_quiet",
         "marks",
         "must_answer",
         "partitions",
@@ -138,10 +136,31 @@ class FetchAttempt:
         self._has_records = False
         self._min_region_bytes = SMALLEST_REGION_BYTES if parts.memory.is_short else MIN_REGION_BYTES
         self._inline_bytes = 0
-        self.is_quiet = True
+        now = parts.loop.time()
+        self._some = unsettled_targets(parts.replicas, session, request, context, now)
+        """The partitions to look at, where that is not all."""
+        self._look = Look(parts.replicas, session, request, now, is_first=first)
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether only those partitions are looked at that may have changed."""
+        return self._some is not None
+
+    @property
+    def is_large(self) -> bool:
+        """Whether so many partitions are looked at that others have to go on meanwhile."""
+        return len(self._session.targets if self._some is None else self._some) > MANY
+
+    @property
+    def is_quiet(self) -> bool:
         """Whether the fetcher has and knows everything, and only what wakes those that wait can change that."""
-        self._quiet_fetches = QuietFetches(parts.loop.time())
-        """This fetch, and those after it with which nothing changes."""
+        return self.replica >= 0 and self._look.is_quiet
+
+    def has_changed(self) -> bool:
+        """Whether anything has changed since the look began that its answer depends on."""
+        if self.is_partial:
+            return self._parts.replicas.led_changes.count != self._look.changes
+        return self.marks != list(map(mark_of, self.partitions))
 
     def look(self) -> "Steps[None]":
         """Read the available records of each partition, in steps."""
@@ -151,24 +170,29 @@ class FetchAttempt:
         room = min(request.max_bytes, parts.config.fetch_max_bytes)
         from_leader = self.replica >= 0 or context.api_version < READS_FROM_FOLLOWERS_SINCE
         checks_quickly = incremental and not request.rack_id
-        changes = replicas.led_changes.count
         access = context.access
-        targets = self._session.targets.values()
+        if self._some is None:
+            targets: Collection[FetchTarget] = self._session.targets.values()
+        else:
+            targets = self._some
+            self._look.begin_with(self._some)
         for number, target in enumerate(list(targets) if len(targets) > MANY else targets):
             if number & STEP_MASK == STEP_MASK:
                 yield
             if access is not None and not self._may(access, target):
-                self.is_quiet, self.must_answer = False, True
+                self._look.found(target, is_settled=False)
+                self.must_answer = True
                 self._fail(target, ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "no right to the topic"))
                 continue
             if checks_quickly:
                 known = replicas.find(target.topic, target.partition)
                 if known is not None and self._is_unchanged(target, known, request, first=first):
                     self._add(known)
-                    if target.fetch_offset != target.last_high_watermark or known.owes_visibility:
-                        self.is_quiet = False  # its records will be committed, which does not wake followers
+                    # Of one that is not, records will be committed, which does not wake followers.
+                    is_settled = target.fetch_offset == target.last_high_watermark and not known.owes_visibility
+                    self._look.found(target, is_settled=is_settled)
                     continue
-            self.is_quiet = False
+            self._look.found(target, is_settled=False)
             try:
                 partition = replicas.for_fetch(
                     target.topic, target.partition, target.current_leader_epoch, from_leader=from_leader
@@ -191,12 +215,10 @@ class FetchAttempt:
                 if error.code is ErrorCode.UNKNOWN_SERVER_ERROR:
                     log.exception("fetch from %s-%d failed", target.topic, target.partition)
                 self._fail(target, error)
-        if not self.partitions:
-            self.must_answer = True
-        if self.is_quiet and first and self.replica >= 0:
-            ends_at = self._quiet_fetches.at + LOOK_AT_ALL_S
-            epoch = _replica_epoch(request)
-            self._session.quiet = Quiet(self.replica, epoch, changes, ends_at, self._quiet_fetches)
+        if self._some is None:
+            if not self.partitions:
+                self.must_answer = True
+            self._look.end_with_all()
 
     def _may(self, access: "Access", target: FetchTarget) -> bool:
         """Whether the client may have a partition's records: its rights may have changed since the session began."""
@@ -232,9 +254,9 @@ class FetchAttempt:
             return False
         if not first:
             return True
-        log_start, epoch = Offset(target.log_start_offset), _replica_epoch(request)
+        log_start, epoch = Offset(target.log_start_offset), epoch_of(request)
         replica = BrokerId(self.replica)
-        return partition.is_still_followed_by(replica, Offset(offset), log_start, epoch, self._quiet_fetches)
+        return partition.is_still_followed_by(replica, Offset(offset), log_start, epoch, self._look.fetches)
 
     @property
     def owes_visibility(self) -> bool:
@@ -337,7 +359,7 @@ class FetchAttempt:
                 f"offset {target.fetch_offset} of {partition.topic_partition} is outside "
                 f"{source.log_start_offset}..{source.log_end_offset}"
             )
-        log_start, epoch = Offset(target.log_start_offset), _replica_epoch(request)
+        log_start, epoch = Offset(target.log_start_offset), epoch_of(request)
         partition.fetched_by(BrokerId(self.replica), Offset(target.fetch_offset), log_start, epoch)
 
     def _answer_preferred_replica(self, target: FetchTarget, source: "PartitionLog", replica: BrokerId) -> None:
@@ -462,35 +484,6 @@ class FetchAttempt:
                 for leader, host, port, rack in endpoints_of(self._parts.metadata, leaders, self._context)
             ]
         return response
-
-
-def replica_of(request: FetchRequest) -> int:
-    """The broker that follows; -1 for a consumer."""
-    return request.replica_id if request.replica_state is None else request.replica_state.replica_id
-
-
-def _replica_epoch(request: FetchRequest) -> int:
-    return NO_EPOCH if request.replica_state is None else request.replica_state.replica_epoch
-
-
-def still_quiet(parts: Parts, session: FetchSession, request: FetchRequest, context: RequestContext) -> Quiet | None:
-    """What the session's fetches see as long as nothing happens to any of its partitions, if this one does, too.
-
-    It needs not look at any of them then.
-    """
-    quiet = session.quiet
-    if (
-        quiet is None
-        or request.min_bytes <= 0
-        or request.max_wait_ms <= 0
-        or context.is_behind_others
-        or quiet.changes != parts.replicas.led_changes.count
-        or quiet.ends_at <= parts.loop.time()
-        or (quiet.replica, quiet.replica_epoch) != (replica_of(request), _replica_epoch(request))
-        or (context.access is not None and not context.access.may_cluster(Operation.CLUSTER_ACTION))
-    ):
-        return None
-    return quiet
 
 
 def mark_of(partition: "Partition") -> tuple[int, ...]:

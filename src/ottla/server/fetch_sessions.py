@@ -7,7 +7,7 @@ go on with it, epoch -1 closes it or never had one. Answers then hold only parti
 import random
 from collections import OrderedDict
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
 from ottla.errors import ErrorCode
@@ -22,6 +22,7 @@ MAX_TARGETS: Final = 500_000
 """Partitions in a session, and in all of them: each takes half a kilobyte, and each request may add more."""
 
 TopicKey = str | UUID
+TargetKey = tuple[TopicKey, int]
 
 
 class FetchTarget:
@@ -53,49 +54,69 @@ class FetchTarget:
         self.last_log_start_offset = -1
 
 
-class Quiet(NamedTuple):
-    """What a fetch of a follower has seen that has and knows everything of all its partitions."""
+class Settled:
+    """What a fetch of a follower has seen: of all its partitions but the `unsettled` ones, it has and knows
+    everything."""
 
-    replica: int
-    replica_epoch: int
-    changes: int
-    """`LedChanges.count` before it looked: while that stays, there is nothing new."""
-    ends_at: float
-    """When all partitions are looked at again all the same."""
-    fetches: QuietFetches
+    __slots__ = ("changes", "ends_at", "fetches", "replica", "replica_epoch", "unsettled")
+
+    def __init__(
+        self,
+        replica: int,
+        replica_epoch: int,
+        changes: int,
+        ends_at: float,
+        fetches: QuietFetches,
+        unsettled: set[TargetKey],
+    ) -> None:
+        self.replica = replica
+        self.replica_epoch = replica_epoch
+        self.changes = changes
+        """`LedChanges.count` before it looked."""
+        self.ends_at = ends_at
+        """When all partitions are looked at again all the same."""
+        self.fetches = fetches
+        self.unsettled = unsettled
 
 
 class FetchSession:
     """The targets in the order they are served: a served partition goes to the end, so that none starves."""
 
-    __slots__ = ("epoch", "last_used", "quiet", "session_id", "targets", "uses_topic_ids")
+    __slots__ = ("epoch", "last_used", "session_id", "settled", "targets", "updates", "uses_topic_ids")
 
     def __init__(self, session_id: int, uses_topic_ids: bool) -> None:
         self.session_id = session_id
         self.epoch = INITIAL_EPOCH
         self.uses_topic_ids = uses_topic_ids
-        self.targets: dict[tuple[TopicKey, int], FetchTarget] = {}
+        self.targets: dict[TargetKey, FetchTarget] = {}
         self.last_used = 0.0
-        self.quiet: Quiet | None = None
+        self.updates = 0
+        """How many requests have changed the targets."""
+        self.settled: Settled | None = None
 
     def update(self, request: FetchRequest) -> None:
         """Take over what the request adds, changes and forgets."""
         if not request.topics and not request.forgotten_topics_data:
             return
-        self.quiet = None
+        self.updates += 1
         by_id = self.uses_topic_ids
         targets = self.targets
+        named: list[TargetKey] = []
         for topic in request.topics:
             key: TopicKey = topic.topic_id if by_id else topic.topic
             for wanted in topic.partitions:
-                target = targets.get((key, wanted.partition))
+                at = key, wanted.partition
+                named.append(at)
+                target = targets.get(at)
                 if target is None:
-                    target = targets[key, wanted.partition] = FetchTarget(key, wanted.partition)
+                    target = targets[at] = FetchTarget(key, wanted.partition)
                 target.fetch_offset = wanted.fetch_offset
                 target.partition_max_bytes = wanted.partition_max_bytes
                 target.current_leader_epoch = wanted.current_leader_epoch
                 target.last_fetched_epoch = wanted.last_fetched_epoch
                 target.log_start_offset = wanted.log_start_offset
+        if self.settled is not None:
+            self.settled.unsettled.update(named)
         for forgotten in request.forgotten_topics_data:
             key = forgotten.topic_id if by_id else forgotten.topic
             for partition in forgotten.partitions:

@@ -38,19 +38,25 @@ def batch(value: bytes = b"v", count: int = 1) -> bytearray:
 class Side:
     """One replica, whose log is real."""
 
-    def __init__(self, directory: Path, broker_id: BrokerId) -> None:
+    def __init__(
+        self, directory: Path, broker_id: BrokerId, at: TopicPartition = TP, changes: LedChanges | None = None
+    ) -> None:
         self.log = PartitionLog.open(
-            directory / str(broker_id), TP, LogConfig(), fs=RealFileSystem(), clock=ManualClock(), topic_id=TOPIC_ID
+            directory / str(broker_id), at, LogConfig(), fs=RealFileSystem(), clock=ManualClock(), topic_id=TOPIC_ID
         )
         loop = asyncio.get_running_loop()
-        environment = ReplicaEnvironment(broker_id, loop.time, 10.0, lambda: (LEADER, FOLLOWER), Mock(), LedChanges())
+        environment = ReplicaEnvironment(
+            broker_id, loop.time, 10.0, lambda: (LEADER, FOLLOWER), Mock(), changes or LedChanges()
+        )
         self.syncs = True
         flusher = Mock(mark=lambda partition: partition.log.flush() if self.syncs else None)
-        self.partition = Partition(TP, self.log, flusher, Mock(), environment, Throughput())
+        self.partition = Partition(at, self.log, flusher, Mock(), environment, Throughput())
 
     def become(self, leader: BrokerId, epoch: int) -> None:
         replicas = (LEADER, FOLLOWER)
-        state = PartitionImage(TP.partition, leader, LeaderEpoch(epoch), replicas, replicas, epoch)
+        state = PartitionImage(
+            self.partition.topic_partition.partition, leader, LeaderEpoch(epoch), replicas, replicas, epoch
+        )
         if leader == self.partition._environment.broker_id:
             self.partition.lead(state)
         else:
@@ -91,6 +97,8 @@ class Pair:
         """The session that each full request says it replaces; 0 for none."""
         self.offset_refusals: list[ErrorCode] = []
         self.when_asked_for_offsets: Callable[[], object] = bool
+        self.waits_ms: list[int] = []
+        """How long each request may wait at the leader."""
         self.said: list[int] = []
         """How many topics were named in each request."""
         config = BrokerConfig({"node.id": str(FOLLOWER), "log.dirs": str(directory), "replica.fetch.backoff.ms": "50"})
@@ -118,6 +126,7 @@ class Pair:
             return Mock(topics=[Mock(partitions=[found])])
         assert request.replica_state.replica_id == FOLLOWER
         assert request.replica_state.replica_epoch == 77
+        self.waits_ms.append(request.max_wait_ms)
         wanted = self._wanted(request)
         if isinstance(wanted, ErrorCode):
             return fetch.FetchResponse(error_code=wanted, responses=[])

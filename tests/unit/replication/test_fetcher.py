@@ -21,6 +21,7 @@ from ottla.client.errors import BrokerUnavailable
 from ottla.errors import ErrorCode
 from ottla.ids import BrokerId, LeaderEpoch, Offset
 from ottla.log.partition_log import PartitionLog
+from ottla.replication.fetcher import SHORT_WAIT_S
 
 
 def test_a_follower_copies_bytes_high_watermark_and_epochs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,6 +123,7 @@ def test_a_fetch_that_is_given_up_names_the_session_that_the_next_one_replaces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The leader would else keep one more of its few places with every partition that comes."""
+    monkeypatch.setattr("ottla.replication.fetcher.EXPECTED_S", 0.0)
 
     async def story(pair: Pair) -> None:
         pair.leader.become(LEADER, 3)
@@ -148,6 +150,7 @@ def test_of_many_partitions_that_come_in_a_row_few_give_up_a_fetch(
 ) -> None:
     """Each that does has all others named anew: the square of their number."""
     monkeypatch.setattr("ottla.replication.fetcher.REPEAT_S", 3600.0)
+    monkeypatch.setattr("ottla.replication.fetcher.EXPECTED_S", 0.0)
 
     async def story(pair: Pair) -> None:
         pair.leader.become(LEADER, 3)
@@ -171,6 +174,34 @@ def test_of_many_partitions_that_come_in_a_row_few_give_up_a_fetch(
         pair.open.set()
         pair.leader.write(3, b"b")
         await pair.until_equal()
+
+    run(tmp_path, monkeypatch, story)
+
+
+def test_while_more_partitions_are_expected_a_fetch_waits_shortly_and_is_not_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each fetch that is given up costs the session: all partitions are named anew."""
+
+    async def story(pair: Pair) -> None:
+        pair.leader.become(LEADER, 3)
+        pair.follower.become(LEADER, 3)
+        pair.leader.write(3, b"a")
+        pair.fetchers.follow(pair.follower.partition, TOPIC_ID)
+        await pair.until_equal()
+        (fetcher,) = pair.fetchers._fetchers.values()
+        assert max(pair.waits_ms) <= SHORT_WAIT_S * 1000
+        pair.open.clear()
+        await eventually_true(lambda: pair.waits)
+        waiting = fetcher._round
+        fetcher.add(pair.follower.partition, TOPIC_ID)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert fetcher._round is waiting
+        pair.open.set()
+        fetcher._expects_until = 0.0
+        await eventually_true(lambda: pair.waits_ms[-1] == 500)
+        assert pair.replaced == [0]
 
     run(tmp_path, monkeypatch, story)
 

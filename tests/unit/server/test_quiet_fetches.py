@@ -1,23 +1,27 @@
 """Fetches of a follower that has everything: they look at no partition until something happens to one."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final
 from unittest.mock import Mock
 from uuid import UUID
 
 import pytest
-from tests.unit.replication.leader_and_follower import FOLLOWER, LEADER, TOPIC_ID, Side, batch
+from tests.unit.replication.leader_and_follower import FOLLOWER, LEADER, TOPIC_ID, TP, Side, batch
 
+from ottla.ids import PartitionId, TopicPartition
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ReplicaState
+from ottla.replication.decisions.in_sync import Follower
 from ottla.replication.delayed import ParkedFetches, Wakings
+from ottla.replication.environment import REMEMBERED_CHANGES, LedChanges
 from ottla.replication.partition import Partition
 from ottla.replication.timeouts import Timeouts
 from ottla.server.context import Deferred
-from ottla.server.fetch_attempt import LOOK_AT_ALL_S, Parts
+from ottla.server.fetch_attempt import Parts
 from ottla.server.fetch_sessions import FetchSessionCache
 from ottla.server.handlers.fetch import handle
+from ottla.server.settled_sessions import LOOK_AT_ALL_S
 from ottla.slices import Slices
 from ottla.testing.manual_clock import ManualClock
 
@@ -26,21 +30,26 @@ EPOCH: Final = 9
 
 
 class Leader:
-    """A broker that leads one partition, as its follower's fetches see it."""
+    """A broker that leads partitions, as their follower's fetches see them."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, count: int = 1) -> None:
         loop = asyncio.get_running_loop()
-        self.side = Side(directory, LEADER)
-        self.side.become(LEADER, 1)
-        self.partition = self.side.partition
-        self.partition._wake = Wakings(loop).wake
-        self.changes = self.partition._environment.led_changes
-        self.looks = 0
+        self.changes, wake = LedChanges(), Wakings(loop).wake
+        self.sides = [
+            Side(directory / str(number), LEADER, TopicPartition(TP.topic, PartitionId(number)), self.changes)
+            for number in range(count)
+        ]
+        for side in self.sides:
+            side.become(LEADER, 1)
+            side.partition._wake = wake
+        self.partition = self.sides[0].partition
+        self.looked_at: list[int] = []
+        """The partitions that were looked up."""
         self.now = 0.0
         clocked = Mock(wraps=loop, time=lambda: self.now)
         replicas = Mock(
             find=self._find,
-            for_fetch=lambda *_, **__: self.partition,
+            for_fetch=lambda topic, partition, *_, **__: self.sides[partition].partition,
             led_changes=self.changes,
             timeouts=Timeouts(loop),
             parked_fetches=ParkedFetches(loop),
@@ -62,17 +71,30 @@ class Leader:
         self.context = Mock(access=None, metered=None, is_behind_others=False, api_version=VERSION)
 
     def _find(self, topic: UUID, partition: int) -> Partition:
-        self.looks += 1
-        return self.partition
+        self.looked_at.append(partition)
+        return self.sides[partition].partition
 
     def fetch(
-        self, offset: int | None = None, wait_ms: int = 60_000, replica_epoch: int = EPOCH
+        self,
+        offset: int | None = None,
+        wait_ms: int = 60_000,
+        replica_epoch: int = EPOCH,
+        *,
+        partitions: Sequence[int] = (0,),
     ) -> FetchResponse | Deferred[FetchResponse]:
         """A fetch of the follower; an offset is mentioned only where it has changed."""
-        wanted = [] if offset is None else [FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1000)]
-        for each in wanted:
-            each.current_leader_epoch, each.log_start_offset = 1, 0
-            each.last_fetched_epoch = 1 if offset else -1
+        wanted = [
+            FetchPartition(
+                partition=partition,
+                fetch_offset=offset,
+                partition_max_bytes=1000,
+                current_leader_epoch=1,
+                log_start_offset=0,
+                last_fetched_epoch=1 if offset else -1,
+            )
+            for partition in partitions
+            if offset is not None
+        ]
         request = FetchRequest(
             replica_state=ReplicaState(replica_id=FOLLOWER, replica_epoch=replica_epoch),
             max_wait_ms=wait_ms,
@@ -92,14 +114,15 @@ class Leader:
 
     def come_to_rest(self) -> None:
         """Open a session, and fetch until nothing is left to look at."""
-        self.fetch(0, wait_ms=0)
+        self.fetch(0, wait_ms=0, partitions=range(len(self.sides)))
         self.fetch(wait_ms=0)
-        self.looks = 0
+        self.looked_at.clear()
 
-    @property
-    def followed_at(self) -> float:
-        assert self.partition.in_sync is not None
-        return self.partition.in_sync.followers[FOLLOWER].last_fetch_at
+    def follower(self, number: int = 0) -> Follower:
+        """The state of the follower of a partition."""
+        in_sync = self.sides[number].partition.in_sync
+        assert in_sync is not None
+        return in_sync.followers[FOLLOWER]
 
 
 async def records(answer: FetchResponse | Deferred[FetchResponse]) -> list[int]:
@@ -108,14 +131,15 @@ async def records(answer: FetchResponse | Deferred[FetchResponse]) -> list[int]:
     return [len(data.records or b"") for topic in response.responses for data in topic.partitions]
 
 
-def run(tmp_path: Path, check: Callable[[Leader], Awaitable[None]]) -> None:
+def run(tmp_path: Path, check: Callable[[Leader], Awaitable[None]], count: int = 1) -> None:
     async def with_leader() -> None:
-        leader = Leader(tmp_path)
+        leader = Leader(tmp_path, count)
         try:
             leader.come_to_rest()
             await check(leader)
         finally:
-            leader.side.log.close()
+            for side in leader.sides:
+                side.log.close()
 
     asyncio.run(with_leader())
 
@@ -124,10 +148,10 @@ def test_a_quiet_fetch_counts_for_all_partitions_without_a_look_at_them(tmp_path
     async def check(leader: Leader) -> None:
         leader.now = 3.0
         answer = leader.fetch(wait_ms=10)
-        assert leader.looks == 0
-        assert leader.followed_at == 3.0
+        assert leader.looked_at == []
+        assert leader.follower().last_fetch_at == 3.0
         assert await records(answer) == []  # its time was up
-        assert leader.looks == 0
+        assert leader.looked_at == []
 
     run(tmp_path, check)
 
@@ -140,7 +164,7 @@ def test_an_append_ends_the_quiet_and_is_answered_at_once(tmp_path: Path) -> Non
         assert await records(answer) == [len(data)]
         leader.now = 2.0
         leader.fetch(1, wait_ms=0)
-        assert leader.looks > 0
+        assert leader.looked_at
         assert leader.partition.high_watermark == 1
 
     run(tmp_path, check)
@@ -149,11 +173,11 @@ def test_an_append_ends_the_quiet_and_is_answered_at_once(tmp_path: Path) -> Non
 def test_a_change_of_a_partition_of_others_is_looked_at_and_the_fetch_waits_on(tmp_path: Path) -> None:
     async def check(leader: Leader) -> None:
         answer = leader.fetch()
-        leader.changes.count += 1
+        leader.changes.note_any()
         leader.partition._wake(leader.changes.waiters)
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        assert leader.looks == 1
+        assert leader.looked_at == [0]
         assert not leader.changes.waiters
         leader.partition.append(batch())
         assert len(await records(answer)) == 1
@@ -170,7 +194,7 @@ def test_a_fetch_that_may_differ_from_the_last_looks_at_all_partitions(tmp_path:
         elif what == "no right":
             leader.context.access = Mock(may_cluster=lambda _: False)
         elif what == "a change":
-            leader.changes.count += 1
+            leader.changes.note_any()
         elif what == "a long time":
             leader.now += LOOK_AT_ALL_S
         else:
@@ -189,9 +213,78 @@ def test_a_follower_that_is_not_looked_at_is_not_taken_for_one_that_follows(tmp_
         await records(quiet)
         leader.now = 5.0
         leader.fetch(wait_ms=0)  # a fetch that does not say that it has the record
-        in_sync = leader.partition.in_sync
-        assert in_sync is not None
-        assert in_sync.followers[FOLLOWER].caught_up_at == 1.0
+        assert leader.follower().caught_up_at == 1.0
         assert leader.partition.high_watermark == 0
 
     run(tmp_path, check)
+
+
+def test_of_many_partitions_a_fetch_looks_at_those_that_have_changed(tmp_path: Path) -> None:
+    async def check(leader: Leader) -> None:
+        answer = leader.fetch()
+        data = batch()
+        leader.sides[2].partition.append(data)
+        assert await records(answer) == [len(data)]
+        leader.now = 7.0
+        leader.fetch(1, partitions=[2], wait_ms=0)  # the follower has the record: it is committed
+        leader.fetch(wait_ms=0)  # the follower knows that
+        assert set(leader.looked_at) == {2}
+        leader.looked_at.clear()
+        assert isinstance(leader.fetch(wait_ms=10), Deferred)
+        assert leader.looked_at == []
+        assert leader.sides[2].partition.high_watermark == 1
+
+    run(tmp_path, check, count=5)
+
+
+def test_partitions_that_are_not_looked_at_are_followed_and_those_that_lag_are_not_caught_up(tmp_path: Path) -> None:
+    async def check(leader: Leader) -> None:
+        leader.now = 1.0
+        quiet = leader.fetch()
+        leader.sides[2].partition.append(batch())
+        await records(quiet)
+        leader.now = 5.0
+        leader.fetch(wait_ms=0)  # a fetch that does not say that it has the record
+        assert leader.follower(2).caught_up_at == 1.0
+        assert leader.follower(2).quiet is None
+        for number in (0, 1, 3, 4):
+            assert leader.follower(number).caught_up_at == 5.0
+
+    run(tmp_path, check, count=5)
+
+
+def test_a_fetch_that_names_a_partition_waits_for_all_of_the_session(tmp_path: Path) -> None:
+    async def check(leader: Leader) -> None:
+        answer = leader.fetch(0, partitions=[1])
+        assert isinstance(answer, Deferred)
+        assert set(leader.looked_at) == {1}
+        data = batch()
+        leader.sides[3].partition.append(data)
+        assert await records(answer) == [len(data)]
+
+    run(tmp_path, check, count=5)
+
+
+def test_a_partition_that_joins_the_session_is_looked_at_until_it_is_known(tmp_path: Path) -> None:
+    async def check(leader: Leader) -> None:
+        new = Side(tmp_path / "new", LEADER, TopicPartition(TP.topic, PartitionId(5)), leader.changes)
+        new.become(LEADER, 1)
+        leader.sides.append(new)
+        assert await records(leader.fetch(0, partitions=[5], wait_ms=0)) == [0]
+        leader.fetch(wait_ms=0)
+        assert set(leader.looked_at) == {5}
+        leader.looked_at.clear()
+        leader.fetch(wait_ms=10)
+        assert leader.looked_at == []
+
+    run(tmp_path, check, count=5)
+
+
+def test_a_fetch_looks_at_all_partitions_when_too_much_has_changed_to_know_what(tmp_path: Path) -> None:
+    async def check(leader: Leader) -> None:
+        for _ in range(REMEMBERED_CHANGES + 1):
+            leader.changes.note(leader.partition)
+        leader.fetch(wait_ms=0)
+        assert set(leader.looked_at) == {0, 1, 2}
+
+    run(tmp_path, check, count=3)

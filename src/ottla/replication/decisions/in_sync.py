@@ -237,6 +237,12 @@ class InSyncReplicas:
         follower.quiet = quiet
         return True
 
+    def leave_quiet_fetches(self, replica: BrokerId) -> None:
+        """From now on, the follower keeps the time of the last of its quiet fetches."""
+        follower = self.followers.get(replica)
+        if follower is not None and follower.quiet is not None:
+            follower.fetched(follower.quiet.at, follower.quiet.at)
+
     def followed_since(self, then: float) -> bool:
         """Whether every follower that is in sync has fetched in this leader epoch since; False if there is none."""
         following = [replica for replica in self.maximal_isr if replica in self.followers]

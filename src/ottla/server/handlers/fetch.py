@@ -15,8 +15,8 @@ from ottla.errors import ErrorCode
 from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
 from ottla.replication.delayed import DelayedFetch
 from ottla.server.context import Deferred, RequestContext
-from ottla.server.fetch_attempt import MANY, READ_COMMITTED, FetchAttempt, Parts, mark_of, still_quiet
-from ottla.server.fetch_sessions import FetchSession, Quiet
+from ottla.server.fetch_attempt import READ_COMMITTED, FetchAttempt, Parts
+from ottla.server.fetch_sessions import FetchSession
 from ottla.server.shared_answers import Place, place_of
 from ottla.slices import run_at_once
 
@@ -44,13 +44,11 @@ def handle(parts: Parts, request: FetchRequest, context: RequestContext) -> "_An
         request.max_bytes = min(request.max_bytes, most)
     request.topics = []  # the session has what it needs of them, and a fetch may wait for long
     fetch = _Fetch(parts, request, context, session, incremental)
-    quiet = still_quiet(parts, session, request, context)
-    if quiet is not None:
-        return fetch.start_quietly(quiet)
-    if len(session.targets) <= MANY:
-        return fetch.start()
+    attempt = fetch.attempt(first=True)
+    if not attempt.is_large:
+        return fetch.start(attempt)
     context.is_large = True  # its answer may be, however little of the session the request mentions
-    return fetch.start_in_slices()
+    return fetch.start_in_slices(attempt)
 
 
 class _Fetch:
@@ -67,12 +65,12 @@ class _Fetch:
         "_min_bytes",
         "_parked",
         "_parts",
-        "_quiet_until",
         "_request",
         "_roles_when_parked",
         "_session",
         "_shared_place",
         "_stable_when_parked",
+        "_waits_until",
     )
 
     def __init__(
@@ -98,23 +96,15 @@ class _Fetch:
         self._appended_when_parked = 0
         self._is_quiet = False
         """Whether nothing can have changed since it was parked: it would have been woken."""
-        self._quiet_until: float | None = None
-        """When its time is up, if it has not looked at its partitions yet."""
+        self._waits_until: float | None = None
+        """When its time is up, if it waits for a change of any partition."""
 
-    def start_quietly(self, quiet: Quiet) -> "_Answer":
-        """Wait for a change of any partition: in those of the session, there has been none."""
-        replicas, wait_s = self._parts.replicas, self._request.max_wait_ms / 1000
-        quiet.fetches.at = self._parts.loop.time()
-        self._quiet_until = quiet.fetches.at + wait_s
-        self._is_quiet = True
-        waiters = [replicas.led_changes.waiters]
-        delayed = DelayedFetch(waiters, wait_s, replicas.timeouts, replicas.parked_fetches, self._retry)
-        self._deferred.on_abandoned = delayed.cancel
-        return self._deferred
+    def attempt(self, *, first: bool = False) -> FetchAttempt:
+        """A look at the partitions. The `first` one notes the follower's progress."""
+        return FetchAttempt(self._parts, self._request, self._context, self._session, self._incremental, first=first)
 
-    def start(self, *, first: bool = True) -> "_Answer":
-        """Look at the partitions; answer, or wait. If it is the `first` look, it notes the follower's progress."""
-        attempt = self._attempt(first=first)
+    def start(self, attempt: FetchAttempt) -> "_Answer":
+        """Look at the partitions; answer, or wait."""
         run_at_once(attempt.look())
         if attempt.cold:
             self._read_cold(attempt)
@@ -124,39 +114,40 @@ class _Fetch:
             self._park(attempt)
         return self._deferred
 
-    async def start_in_slices(self, *, first: bool = True) -> "_Answer":
+    async def start_in_slices(self, attempt: FetchAttempt) -> "_Answer":
         """As `start`, of many partitions; what moves while the others are looked at must not be missed."""
         slices = self._parts.slices
         looks, is_settled = 0, False
         while not is_settled:
-            attempt = self._attempt(first=first and looks == 0)
+            if looks:
+                attempt = self.attempt()
             attempt.marks = []
             await slices.run(attempt.look())
             if attempt.cold:
                 self._read_cold(attempt)
                 return self._deferred
             is_settled = self._is_enough(attempt)
-            if not is_settled and attempt.marks == list(map(mark_of, attempt.partitions)):
+            if not is_settled and not attempt.has_changed():
                 self._park(attempt)
                 return self._deferred
             looks += 1
             is_settled |= looks >= MOST_LOOKS and not attempt.owes_visibility
         return await slices.run(attempt.response())
 
-    def _attempt(self, *, first: bool = False) -> FetchAttempt:
-        return FetchAttempt(self._parts, self._request, self._context, self._session, self._incremental, first=first)
-
     def _is_enough(self, attempt: FetchAttempt) -> bool:
         return (
             attempt.must_answer
-            or (len(attempt.partitions) > SEVERAL and self._context.is_behind_others)
+            or (len(self._session.targets) > SEVERAL and self._context.is_behind_others)
             or attempt.total_bytes >= self._min_bytes
             or (self._request.max_wait_ms <= 0 and not attempt.owes_visibility)
         )
 
     def _park(self, attempt: FetchAttempt) -> None:
-        self._parked = attempt.partitions
         self._is_quiet = attempt.is_quiet
+        if attempt.is_partial:
+            self._park_until_a_change()
+            return
+        self._parked = attempt.partitions
         is_follower = attempt.replica >= 0
         if (
             len(self._parked) == 1
@@ -183,6 +174,14 @@ class _Fetch:
         )
         self._deferred.on_abandoned = delayed.cancel
 
+    def _park_until_a_change(self) -> None:
+        """Wait for a change of any partition: one of those that were not looked at may be the next to change."""
+        replicas, wait_s = self._parts.replicas, self._request.max_wait_ms / 1000
+        self._waits_until = self._parts.loop.time() + wait_s
+        waiters = [replicas.led_changes.waiters]
+        delayed = DelayedFetch(waiters, wait_s, replicas.timeouts, replicas.parked_fetches, self._retry)
+        self._deferred.on_abandoned = delayed.cancel
+
     def _appended(self) -> int:
         return sum(partition.appended_bytes for partition in self._parked)
 
@@ -200,8 +199,8 @@ class _Fetch:
             )
             return True
         self._is_quiet = False
-        if self._quiet_until is not None and not last:
-            self._start_after_all(self._quiet_until)
+        if self._waits_until is not None and not last:
+            self._look_again(self._waits_until)
             return True
         if self._shared_place is not None:
             shared = self._parts.shared_answers.get(self._shared_place, self._parked[0])
@@ -223,11 +222,11 @@ class _Fetch:
             return False
         if not last and self._request.isolation_level == READ_COMMITTED and self._stable() == self._stable_when_parked:
             return False  # what has been committed lies behind an open transaction
-        if len(self._session.targets) > MANY:
-            self._answering = self._parts.loop.create_task(self._answer_in_slices())
+        attempt = self.attempt()
+        if attempt.is_large:
+            self._answering = self._parts.loop.create_task(self._answer_in_slices(attempt))
             return True
         try:
-            attempt = self._attempt()
             run_at_once(attempt.look())
             if attempt.cold:
                 self._read_cold(attempt)
@@ -240,23 +239,24 @@ class _Fetch:
         self._deferred.complete(response)
         return True
 
-    def _start_after_all(self, ends_at: float) -> None:
+    def _look_again(self, ends_at: float) -> None:
         """Something has happened to a partition, which may be one of the session's."""
-        self._quiet_until = None
+        self._waits_until = None
         self._request.max_wait_ms = max(0, int((ends_at - self._parts.loop.time()) * 1000))
-        if len(self._session.targets) > MANY:
-            self._answering = self._parts.loop.create_task(self._start_after_all_in_slices())
+        attempt = self.attempt()
+        if attempt.is_large:
+            self._answering = self._parts.loop.create_task(self._look_again_in_slices(attempt))
             return
         try:
-            answer: _Answer | Exception = self.start(first=False)
+            answer: _Answer | Exception = self.start(attempt)
         except Exception as error:  # the caller that woke this fetch has others to wake
             answer = error
         if not isinstance(answer, Deferred):
             self._deferred.complete(answer)
 
-    async def _start_after_all_in_slices(self) -> None:
+    async def _look_again_in_slices(self, attempt: FetchAttempt) -> None:
         try:
-            answer: _Answer | Exception = await self.start_in_slices(first=False)
+            answer: _Answer | Exception = await self.start_in_slices(attempt)
         except Exception as error:
             answer = error
         if not isinstance(answer, Deferred):
@@ -270,11 +270,10 @@ class _Fetch:
             self._parts.shared_answers.put(self._shared_place, self._parked[0], response, version)
         return response
 
-    async def _answer_in_slices(self) -> None:
+    async def _answer_in_slices(self, attempt: FetchAttempt) -> None:
         """Answer with what there is now, of many partitions: enough has come, or time is up."""
         slices = self._parts.slices
         try:
-            attempt = self._attempt()
             await slices.run(attempt.look())
             if attempt.cold:
                 self._read_cold(attempt)
