@@ -197,18 +197,18 @@ class Faults:
             self._switch_off(machine)
 
     def _switch_off(self, machine: SimMachine) -> None:
-        synced = {path: len(machine.fs.durable_bytes(path) or b"") for path in _log_files(machine)}
         machine.lose_power()
-        for path, size in synced.items():
-            self._flip_bit(machine, path, size)
+        for path in _log_files(machine):
+            self._flip_bit(machine, path)
         self._observer.power_lost(machine)
         self._later(4.0, partial(self.revive, machine))
 
-    def _flip_bit(self, machine: SimMachine, path: str, synced: int) -> None:
+    def _flip_bit(self, machine: SimMachine, path: str) -> None:
         """Perhaps one of what has survived though it was not synced: half-written sectors read as they like."""
-        data = machine.fs.read_bytes(path) if machine.fs.exists(path) else b""
-        if len(data) > synced and self._random.random() < 0.5:
-            bit = self._random.randrange(8 * synced, 8 * len(data))
+        at_risk = machine.fs.survived_unsynced(path)
+        if at_risk and self._random.random() < 0.5:
+            bit = self._random.randrange(8 * at_risk.start, 8 * at_risk.stop)
+            data = machine.fs.read_bytes(path)
             if not _is_unprotected(data, bit // 8, is_compacted="__transaction_state" in path):
                 machine.fs.flip_bit(path, bit)
                 self.happened["bit"] += 1

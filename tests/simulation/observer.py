@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 from unittest.mock import patch
 
+from ottla.errors import CorruptMessage
 from ottla.log.appends import AppendInfo
 from ottla.log.names import METADATA_TOPIC
 from ottla.log.partition_log import PartitionLog
@@ -89,7 +90,10 @@ class Observer:
             before = log.high_watermark
             set_known(log, offset)
             if log.high_watermark > before and log.topic_partition.topic != METADATA_TOPIC:
-                self._committed(log, before)
+                try:
+                    self._committed(log, before)
+                except CorruptMessage as problem:  # else the broker would seem to have failed
+                    self._history.fail(f"what is committed cannot be read on {self._of(log)[1]}: {problem}")
 
         def taken(roles: ReplicaRoles, request: LeaderAndIsrRequest) -> Any:
             self._obeys(roles._replicas._metadata, request)

@@ -38,7 +38,7 @@ Change = Write | Truncation
 class FileNode:
     """An inode: what reads see, what is on the disk, and what has still to get there."""
 
-    __slots__ = ("cached", "dirty", "durable", "modified_ms", "reserved")
+    __slots__ = ("cached", "dirty", "durable", "modified_ms", "reserved", "synced_before_crash")
 
     def __init__(self, now_ms: int) -> None:
         self.cached = bytearray()
@@ -47,6 +47,8 @@ class FileNode:
         self.modified_ms = now_ms
         self.reserved = 0
         """Bytes from the beginning for which there is room."""
+        self.synced_before_crash = 0
+        """How long it was on the disk when the machine crashed last: what follows survived without a sync."""
 
     def change(self, change: Change, now_ms: int) -> None:
         """In the cache, to be written some time."""
@@ -146,6 +148,7 @@ class FaultyDisk:
             if isinstance(node, DirectoryNode):
                 self._survive_below(node, survival)
             else:
+                node.synced_before_crash = len(node.durable)
                 node.durable = self._survivors(node, survival)
                 node.cached = bytearray(node.durable)
                 node.dirty.clear()

@@ -261,6 +261,12 @@ class FaultyFS:
                 if bit // 8 < len(content):
                     content[bit // 8] ^= 1 << bit % 8
 
+    def survived_unsynced(self, path: str) -> range:
+        """The bytes of a file that the newest crash left although they were never synced, under whatever name."""
+        with self._guard:
+            node = self._file(path)
+            return range(node.synced_before_crash, len(node.durable))
+
     def used_bytes(self) -> int:
         """Bytes of all files that have a name, with the room that is reserved for them."""
         with self._guard:

@@ -75,6 +75,18 @@ def test_unsynced_removals_and_creations_come_back_or_not(fs: FaultyFS) -> None:
     assert [name for name, _, _ in fs.names("/data")] == ["gone"]
 
 
+def test_what_is_synced_under_one_name_is_synced_under_another(fs: FaultyFS) -> None:
+    durable(fs, "/data/log", b"short")
+    durable(fs, "/data/cleaned", b"cleaned")
+    fs.rename("/data/cleaned", "/data/log")
+    fs.open("/data/log").write(7, b" and more")
+    fs.crash(Survival.EVERYTHING)
+    assert fs.read_bytes("/data/log") == b"cleaned and more"
+    assert fs.survived_unsynced("/data/log") == range(7, 16)
+    fs.crash()
+    assert not fs.survived_unsynced("/data/log")
+
+
 def test_a_torn_write_survives_up_to_a_byte() -> None:
     sizes = set()
     for seed in range(40):
