@@ -1,11 +1,14 @@
 """The clock seam: everything that asks for the time gets a `Clock` as an argument."""
 
 import time
-from typing import Protocol
+from typing import Final, Protocol
+
+_BOOTTIME: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Clock(Protocol):
-    """Two times: one to compare with timestamps in records, one to measure how long something took."""
+    """Three times: one to compare with timestamps in records, one to measure how long something took, and one to judge
+    what other machines may have done meanwhile."""
 
     def now_ms(self) -> int:
         """Milliseconds since the Unix epoch (wall clock; can jump)."""
@@ -13,6 +16,10 @@ class Clock(Protocol):
 
     def monotonic(self) -> float:
         """Seconds on a clock that never goes back."""
+        ...
+
+    def boottime(self) -> float:
+        """Seconds on a clock that never goes back, and goes on while the machine sleeps."""
         ...
 
 
@@ -26,3 +33,6 @@ class SystemClock:
 
     def monotonic(self) -> float:
         return time.monotonic()
+
+    def boottime(self) -> float:
+        return time.clock_gettime(_BOOTTIME)

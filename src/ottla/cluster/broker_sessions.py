@@ -12,11 +12,27 @@ controller gives every broker a whole session before it fences one. Source: KIP-
 
 from collections.abc import Callable, Iterable
 from enum import Enum, auto
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.ids import BrokerId
 
+if TYPE_CHECKING:
+    from ottla.config.broker import BrokerConfig
+
 NOTHING_READ = -1
+
+
+def doubt_ms(config: "BrokerConfig") -> float:
+    """How long before it received a heartbeat a controller that answers it certainly led the quorum.
+
+    Another may have been elected since then. It gives every broker a whole session.
+    """
+    return min(config.controller_quorum_fetch_timeout_ms, config.broker_session_timeout_ms) / 2
+
+
+def lease_ms(config: "BrokerConfig") -> float:
+    """For how long after it was sent an answered heartbeat proves that no other broker was elected."""
+    return config.broker_session_timeout_ms - doubt_ms(config)
 
 
 class Standing(Enum):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID, uuid4
 
 from ottla.client.errors import BrokerUnavailable, ClientError
+from ottla.cluster.broker_sessions import lease_ms
 from ottla.errors import ApiError, ErrorCode, OttlaError
 from ottla.metadata.controller_channel import ControllerChannel
 from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
@@ -38,16 +39,6 @@ _FOR_GOOD: Final = frozenset(
 """Refusals of a registration that trying again does not change."""
 
 
-def lease_ms(config: "BrokerConfig") -> float:
-    """For how long an answered heartbeat proves that no other broker was elected.
-
-    A controller that is cut off together with this broker answers for half a fetch timeout longer than its voters wait
-    before they elect another, which then gives every broker a whole session.
-    """
-    session_ms = config.broker_session_timeout_ms
-    return max(session_ms - config.controller_quorum_fetch_timeout_ms / 2, session_ms / 2)
-
-
 class BrokerLifecycle:
     """The registration of one broker. On the loop's thread."""
 
@@ -57,6 +48,7 @@ class BrokerLifecycle:
         channel: ControllerChannel,
         loop: asyncio.AbstractEventLoop,
         *,
+        boottime: Callable[[], float],
         registration: Callable[[UUID], BrokerRegistrationRequest],
         registered: Callable[[int], None],
         offset: Callable[[], int],
@@ -65,14 +57,15 @@ class BrokerLifecycle:
         stop_broker: Callable[[str], None],
         moved_as: UUID | None = None,
     ) -> None:
-        """`registration` makes the request for an incarnation, and `registered` is called with each epoch that is
-        answered; `offset` is how far this broker has followed the log; `cordoned_directories` is None for a cluster
-        whose metadata.version has no such thing; `stop_broker` is called with the reason when another broker has this
-        one's number; `moved_as` is the incarnation under which a broker that comes from ZooKeeper is registered and
-        unfenced already."""
+        """`boottime` is that of the clock: the lease of a machine that sleeps ends all the same. `registration` makes
+        the request for an incarnation, and `registered` is called with each epoch that is answered; `offset` is how far
+        this broker has followed the log; `cordoned_directories` is None for a cluster whose metadata.version has no
+        such thing; `stop_broker` is called with the reason when another broker has this one's number; `moved_as` is the
+        incarnation under which a broker that comes from ZooKeeper is registered and unfenced already."""
         self._config = config
         self._channel = channel
         self._loop = loop
+        self._boottime = boottime
         self._registration = registration
         self._registered = registered
         self._offset = offset
@@ -98,7 +91,7 @@ class BrokerLifecycle:
 
     def holds(self) -> bool:
         """Whether certainly no other broker has been elected in this one's place at this moment."""
-        return not self.is_fenced and self._loop.time() - self._answered_at < self._lease_s
+        return not self.is_fenced and self._boottime() - self._answered_at < self._lease_s
 
     async def register(self) -> None:
         """Register, trying for initial.broker.registration.timeout.ms.
@@ -172,7 +165,7 @@ class BrokerLifecycle:
 
     async def _beat(self) -> bool:
         """Send a heartbeat, and take the answer; whether the controller has accepted it. Raises `ClientError`."""
-        sent_at = self._loop.time()
+        sent_at = self._boottime()
         request = BrokerHeartbeatRequest(
             broker_id=self._config.node_id,
             broker_epoch=self.broker_epoch,

@@ -7,8 +7,8 @@
     another leader, or none  ──▶ the term is over: every request is answered with NOT_CONTROLLER
 
 Brokers follow the log; the controller sends them nothing. Decisions are made one after the other, each on the image
-that the one before left. Heartbeats that change nothing wait for none of them. Source: KIP-631, KIP-595; Kafka 4.3,
-`QuorumController`.
+that the one before left. Heartbeats that change nothing wait for none of them, unless it is not certain that this node
+still leads. Source: KIP-631, KIP-595; Kafka 4.3, `QuorumController`.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from ottla.cluster.broker_registrations import (
     plan_registration,
     stopping,
 )
-from ottla.cluster.broker_sessions import BrokerSessions, Heartbeat, Standing
+from ottla.cluster.broker_sessions import BrokerSessions, Heartbeat, Standing, doubt_ms
 from ottla.cluster.commands import Command
 from ottla.cluster.departures import forget_eligible, without_unclean
 from ottla.cluster.elections import Outages, elect_where_needed, may_hand_over, return_to_preferred
@@ -50,7 +50,7 @@ from ottla.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirs
 from ottla.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from ottla.protocol.messages.broker_registration import BrokerRegistrationRequest
 from ottla.protocol.messages.controller_registration import ControllerRegistrationRequest
-from ottla.protocol.metadata_records import BrokerRegistrationChangeRecord, NoOpRecord, UnregisterBrokerRecord
+from ottla.protocol.metadata_records import BrokerRegistrationChangeRecord, UnregisterBrokerRecord
 from ottla.protocol.schema import Message
 from ottla.slices import Slices
 from ottla.tasks import Tasks
@@ -87,15 +87,16 @@ class QuorumController:
         self._node = node
         self._replay = replay
         self._config = config
-        self._now = clock.monotonic
+        self._now = clock.boottime
         self._bootstrap = tuple(bootstrap)
         self._take_over = take_over
         self._slices = Slices(clock)
-        self._keeper = QuorumKeeper(node, replay, self._slices)
+        self._keeper = QuorumKeeper(node, replay, self._slices, self._now)
         self.decisions = QuorumDecisions(
             self._keeper, replay, config, self._slices, outages=lambda: self.outages, policies=policies
         )
         self.session_timeout_s = config.broker_session_timeout_ms / 1000
+        self._doubt_s = doubt_ms(config) / 1000
         self.sessions = BrokerSessions(self.session_timeout_s)
         """The brokers' sessions of this term, if there is one."""
         self.ended: set[BrokerId] = set()
@@ -175,7 +176,7 @@ class QuorumController:
                 is_new=self._replay.offset < 0,
                 min_insync=self._config.min_insync_replicas,
             )
-            self._keeper.epoch = epoch
+            self._keeper.begin_term(epoch)
             if first:
                 await self._keeper.append(first, level=level)
             brokers = self._replay.state.brokers.values()
@@ -259,11 +260,8 @@ class QuorumController:
         """Append a record when nothing else is, so that followers and brokers see the log advance."""
         idle_s = self._config.metadata_max_idle_interval_ms / 1000
         while idle_s > 0:
-            appends = self._keeper.appends
             await asyncio.sleep(idle_s)
-            if appends == self._keeper.appends and not self.decisions.changing.locked():
-                async with self.decisions.changing:
-                    await self._keeper.append([NoOpRecord()])
+            await self.decisions.confirm(self._now() - idle_s)
 
     async def _fence_stale(self) -> None:
         poll_s = min(FENCING_POLL_S, self.session_timeout_s / 4)
@@ -360,6 +358,7 @@ class QuorumController:
 
     async def heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
         """Take a heartbeat. Raises `NotController`, `ApiError` STALE_BROKER_EPOCH, `NotQuorumLeader`."""
+        await self.decisions.confirm(self._now() - self._doubt_s)
         broker = self._broker(request.broker_id, request.broker_epoch)
         change = self._changed_directories(broker, request)
         now, after = self._standing(broker, request)

@@ -26,6 +26,7 @@ from ottla.metadata.policies import Policies
 from ottla.metadata.quorum_keeper import NO_TERM, QuorumKeeper
 from ottla.metadata.quorum_replay import QuorumReplay
 from ottla.metadata.store.base import MetadataStore
+from ottla.protocol.metadata_records import NoOpRecord
 from ottla.protocol.primitives import MAX_STRING
 from ottla.protocol.schema import Message
 from ottla.slices import Slices
@@ -85,6 +86,20 @@ class QuorumDecisions(DecidingMetadata):
             leader = self._replay.leader.leader_id
             known = "it is not known which one is" if leader is None else f"node {leader} is"
             raise NotController(f"node {self.broker_id} is not the active controller; {known}")
+
+    async def confirm(self, since_s: float) -> None:
+        """Return once this node certainly led the quorum after a time of its clock; a record that changes nothing
+        is committed if nothing else shows that.
+
+        A node that others have replaced without its knowledge cannot commit. Raises `NotController`, `NotQuorumLeader`.
+        """
+        self.check_active()
+        if self._log.led_at_s > since_s:
+            return
+        async with self.changing:
+            self.check_active()
+            if self._log.led_at_s <= since_s:
+                await self._log.append([NoOpRecord()])
 
     async def commit_records(
         self,

@@ -3,7 +3,7 @@
 A change is one batch, or a transaction of several if it is too large for one (KIP-868): all of it counts, or nothing.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from ottla.cluster.commands import Command
@@ -35,6 +35,7 @@ BATCH_BYTES: Final = 4 << 20
 """Half of what a batch may hold."""
 BATCH_RECORDS: Final = 10_000
 NO_TERM: Final = -1
+NEVER: Final = float("-inf")
 
 
 class QuorumKeeper:
@@ -43,14 +44,20 @@ class QuorumKeeper:
     is_shared: Final = True
     only_levels: Final = NO_LEVELS
 
-    def __init__(self, node: QuorumNode, replay: QuorumReplay, slices: Slices) -> None:
+    def __init__(self, node: QuorumNode, replay: QuorumReplay, slices: Slices, boottime: Callable[[], float]) -> None:
         self._node = node
         self._replay = replay
         self._slices = slices
+        self._boottime = boottime
         self.epoch = NO_TERM
         """The epoch of this node's term as controller; `NO_TERM` while it has none."""
-        self.appends = 0
-        """How many batches it has appended."""
+        self.led_at_s = NEVER
+        """When this node certainly led the quorum, by its own clock: no other node had been elected when it appended
+        what is committed."""
+
+    def begin_term(self, epoch: int) -> None:
+        """Append in this epoch from now on."""
+        self.epoch, self.led_at_s = epoch, NEVER
 
     async def read(self) -> Found:
         """What has been replayed."""
@@ -129,12 +136,11 @@ class QuorumKeeper:
             if not any(map(_begins_transaction, records[:2])):  # those of a new term bring it along
                 batches[0].insert(0, framed(BeginTransactionRecord(), version))
                 batches[-1].append(framed(EndTransactionRecord(), version))
-        appended = []
-        for batch in batches:
-            self.appends += 1
-            appended.append(self._node.append(batch, epoch=epoch))
-        for committed in appended:
+        began_s = self._boottime()
+        for committed in [self._node.append(batch, epoch=epoch) for batch in batches]:
             await committed
+        if batches and self.epoch == epoch:
+            self.led_at_s = began_s
 
 
 def _begins_transaction(record: bytes) -> bool:

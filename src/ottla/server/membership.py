@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.client.errors import BrokerUnavailable
 from ottla.client.sockets import Connect, Resolve
+from ottla.cluster.broker_sessions import lease_ms
 from ottla.cluster.elections import led_by
 from ottla.cluster.image import MetadataImage
 from ottla.config.zookeeper import zookeeper_security
 from ottla.errors import ErrorCode, OttlaError
 from ottla.metadata.active_controller import ActiveController
-from ottla.metadata.broker_lifecycle import lease_ms
 from ottla.metadata.cluster_controller import ClusterController
 from ottla.metadata.cluster_metadata import ClusterMetadata, MovedAway, NotController
 from ottla.metadata.freezable_store import FreezableStore

@@ -93,6 +93,7 @@ class QuorumMembership(ClusterMember):
             config,
             self._beats,
             loop,
+            boottime=clock.boottime,
             registration=self._registration,
             registered=directories.note_broker_epoch,
             offset=lambda: metadata.offset,

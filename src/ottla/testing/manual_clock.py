@@ -29,6 +29,10 @@ class ManualClock:
         """Seconds; never goes back."""
         return self._monotonic_ms / 1000
 
+    def boottime(self) -> float:
+        """The same: this machine never sleeps."""
+        return self._monotonic_ms / 1000
+
     def advance(self, *, seconds: float = 0, ms: int = 0) -> None:
         """Moves both times on. Raises ValueError for a step back."""
         step_ms = round(seconds * 1000) + ms

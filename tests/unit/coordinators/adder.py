@@ -156,6 +156,9 @@ class Clock:
         self.at += self.step_s
         return self.at
 
+    def boottime(self) -> float:
+        return self.at
+
     def now_ms(self) -> int:
         return int(self.at * 1_000)
 

@@ -30,6 +30,9 @@ class SetClock:
     def monotonic(self) -> float:
         return self.ms / 1000
 
+    def boottime(self) -> float:
+        return self.ms / 1000
+
 
 class DiskFile(RealFile):
     """Writes at most what there is room for; syncs unless told to fail."""

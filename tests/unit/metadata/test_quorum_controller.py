@@ -254,22 +254,58 @@ class TestBrokers:
         async def scenario(alone: ControllerAlone) -> None:
             one, *_ = await three_brokers(alone)
             await create_topic(alone, "t", [1, 2, 3])
-            at_once = alone.node.append
+            at_once, asked = alone.node.append, list[object]()
 
             def slowly(values: Sequence[bytes], *, epoch: int) -> "asyncio.Future[int]":
                 async def committed() -> int:
                     await asyncio.sleep(1)
                     return await at_once(values, epoch=epoch)
 
+                asked.extend(type(decode_record(value)[0]) for value in values)
                 return asyncio.ensure_future(committed())
 
             alone.node.append = slowly  # type: ignore[method-assign, assignment]  # a quorum whose disks are slow
             one.kill()
-            await alone.until(lambda: alone.controller.decisions.changing.locked())
+            await alone.until(lambda: records.BrokerRegistrationChangeRecord in asked)
             assert (await one.beat()).is_fenced is False
             await asyncio.sleep(4)
             assert ONE in alone.controller.image.brokers
             assert part(alone).leader == TWO
+
+        run(scenario, metadata_max_idle_interval_ms="0")
+
+    def test_a_controller_that_was_replaced_without_its_knowledge_answers_no_heartbeat(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def scenario(alone: ControllerAlone) -> None:
+            one, *_ = await three_brokers(alone)
+            never = list[asyncio.Future[int]]()
+
+            def cut_off(_values: Sequence[bytes], *, epoch: int) -> "asyncio.Future[int]":
+                never.append(alone.loop.create_future())
+                return never[-1]
+
+            monkeypatch.setattr(alone.node, "append", cut_off)  # other voters follow another leader
+            await asyncio.sleep(0.5)
+            assert (await one.beat()).is_fenced is False, "half a second ago no other had been elected"
+            await asyncio.sleep(1)
+            answer = asyncio.create_task(one.beat())
+            await asyncio.sleep(5)
+            assert not answer.done()
+            alone.node.lead(NODE + 1)
+            for each in never:
+                each.set_exception(NotQuorumLeader("another node leads"))
+            assert await refusal(answer) is ErrorCode.NOT_CONTROLLER
+
+        run(scenario, metadata_max_idle_interval_ms="0")
+
+    def test_heartbeats_alone_keep_a_controller_sure_of_itself(self) -> None:
+        async def scenario(alone: ControllerAlone) -> None:
+            await three_brokers(alone)
+            before = alone.replay.offset
+            await asyncio.sleep(20)
+            assert set(alone.controller.image.brokers) == {ONE, TWO, THREE}
+            assert 15 <= alone.replay.offset - before <= 21, "one record a second, for all of them"
 
         run(scenario, metadata_max_idle_interval_ms="0")
 

@@ -21,7 +21,6 @@ import json
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -31,6 +30,7 @@ from kazoo.interfaces import IAsyncResult
 from kazoo.protocol.serialization import Sync
 from kazoo.protocol.states import KazooState, KeeperState
 
+from ottla.clock import SystemClock
 from ottla.errors import ErrorCode
 from ottla.metadata.store.base import SessionEvent, SessionListener, StoreUnavailable
 from ottla.metadata.store.zookeeper_address import ZooKeeperAddress
@@ -47,7 +47,6 @@ CLOSING_S: Final = 2.0
 FIRST_REPORT_S: Final = 5.0
 REPORT_EVERY_S: Final = 60.0
 """How soon, and how often, a lost session is reported again."""
-_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 LOST_CONNECTION: Final = (ConnectionLoss, ConnectionClosedError, SessionExpiredError)
 """The errors of a request whose outcome is unknown."""
@@ -59,9 +58,8 @@ class ZooKeeperUnavailable(StoreUnavailable):
     code = ErrorCode.REQUEST_TIMED_OUT
 
 
-def now() -> float:
-    """Seconds since the system was started, sleep included."""
-    return time.clock_gettime(_CLOCK)
+now: Final = SystemClock().boottime
+"""The session of a machine that sleeps may be over when it wakes."""
 
 
 class Session:

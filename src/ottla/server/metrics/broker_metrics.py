@@ -162,7 +162,7 @@ class BrokerMetrics:
             now_s = self._clock.monotonic()
             return {
                 **({} if services is None else broker_page(services)),
-                **({} if controller is None else {"controller": controller_page(controller, now_s)}),
+                **({} if controller is None else {"controller": controller_page(controller, self._clock.boottime())}),
                 **process_page(meters, listeners, now_s),
             }
 

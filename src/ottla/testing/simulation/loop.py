@@ -286,6 +286,9 @@ class SimClock(Clock):
     def monotonic(self) -> float:
         return self._loop.time()
 
+    def boottime(self) -> float:
+        return self._loop.time()
+
 
 def _complete(complete: Callable[[Any], None], future: "asyncio.Future[Any]", outcome: Any) -> None:
     if not future.done():
