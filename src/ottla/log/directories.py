@@ -4,14 +4,17 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Final
+from uuid import UUID
 
 from ottla.clock import Clock
 from ottla.config.log import LogConfig
 from ottla.errors import KafkaStorageError
 from ottla.ids import BrokerId, TopicId, TopicPartition
+from ottla.log import incarnations
 from ottla.log.broker_epochs import UNKNOWN_EPOCH
 from ottla.log.directory import ConfigFor, LogDirectory
 from ottla.log.fs import FileSystem
+from ottla.log.meta_properties import directory_uuid
 from ottla.log.new_log import NewLog
 from ottla.log.partition_log import PartitionLog
 
@@ -31,6 +34,8 @@ class LogDirectories:
         """Paths of those that get no new logs."""
         self.of_metadata: LogDirectory | None = None
         """The directory of the metadata log, once the controller of this process has opened it."""
+        self._had_by: dict[UUID, list[UUID]] = {}
+        """Earlier processes that had each of the directories, by its id."""
         self._goes_on = goes_on
         self.is_incomplete = False
         """Whether a directory that this broker had in its cluster is missing."""
@@ -119,6 +124,23 @@ class LogDirectories:
                 directory.note_broker_epoch(epoch)
             except OSError as problem:
                 logger.warning("cannot note the broker epoch in %s: %s", directory.path, problem)
+
+    def note_incarnation(self, incarnation: UUID) -> None:
+        """Note in the directories, before it registers, that this process has them; in any thread."""
+        for directory in self.online:
+            path = str(directory.path / incarnations.INCARNATIONS)
+            try:
+                known = incarnations.read(self.fs, path)
+                incarnations.note(self.fs, path, known, incarnation)
+            except OSError as problem:
+                logger.warning("cannot note in %s that this process has it: %s", directory.path, problem)
+                directory.report(problem)
+            else:
+                self._had_by[directory_uuid(directory.directory_id)] = known
+
+    def was_had_by(self, directory_id: UUID, incarnation: UUID | None) -> bool:
+        """Whether an earlier process had a directory that is here."""
+        return incarnation in self._had_by.get(directory_id, ())
 
     def forget_vanished(self, partition: TopicPartition) -> None:
         """It does not matter any more that a partition is not where it was."""

@@ -3,7 +3,7 @@
 Files of a log directory, all in Kafka's formats: `.lock` (held while the process lives), `meta.properties`,
 `.kafka_cleanshutdown` (there only between a clean shutdown and the next start), `recovery-point-offset-checkpoint`,
 `log-start-offset-checkpoint`, `replication-offset-checkpoint` (high watermarks), `cleaner-offset-checkpoint`.
-Ottla's own: `ottla.generation`, `ottla.boot` (`broker_epochs`).
+Ottla's own: `ottla.generation`, `ottla.boot` (`broker_epochs`), `ottla.incarnations` (`incarnations`).
 """
 
 import logging

@@ -1,7 +1,8 @@
 """Reports to the controller in which log directories the replicas of this broker are (KIP-858).
 
     log: directory A, or none yet     here: in directory B     --> AssignReplicasToDirs: B
-    log: directory A, which is here   here: not found in A     --> LOST, so that another replica leads
+    log: directory A, which is here   here: not found in A     --> LOST, so that another replica leads; but it begins
+                                                                   empty if A has lost nothing that was synced
     log: directory A, which is full   another one is in sync   --> LOST, until there is room in A
 
 The log distinguishes a new replica from a lost one: one that was never put anywhere may begin empty.
@@ -96,13 +97,19 @@ class DirectoryAssignments:
 
     def mark_new(self, request: LeaderAndIsrRequest) -> None:
         """Mark the replicas that were never anywhere as new, and have those that should be here and are not count as
-        lost."""
+        lost, unless their directory is what it was when this broker registered last: they were never synced then."""
+        former = self._metadata.state.former_incarnations.get(self._metadata.broker_id)
         for topic in request.topic_states:
             for state in topic.partition_states:
                 where = self.assigned((topic.topic_id, state.partition_index))
                 if where == UNASSIGNED:
                     state.is_new = True
-                elif where not in (MIGRATING, LOST) and not state.is_new and len(state.replicas) > 1:
+                elif (
+                    where not in (MIGRATING, LOST)
+                    and not state.is_new
+                    and len(state.replicas) > 1
+                    and not self._directories.was_had_by(where, former)
+                ):
                     self._directories.expect(
                         TopicPartition(TopicName(topic.topic_name), PartitionId(state.partition_index))
                     )

@@ -142,6 +142,9 @@ class QuorumMembership(ClusterMember):
         """
         self._endpoints = endpoints
         await self.registered_brokers.read()
+        await asyncio.get_running_loop().run_in_executor(
+            self._replicas.threads.checkpoints, self._directories.note_incarnation, self.lifecycle.incarnation_id
+        )
         await self.lifecycle.register()
         self.lifecycle.start()
         timeout_s = self._config.initial_broker_registration_timeout_ms / 1000

@@ -78,6 +78,8 @@ class ClusterState:
         self.topics: Final = Topics({} if like is None else like.topics)
         self.brokers: Final[dict[int, BrokerRegistration]] = {}
         """Registered ones, fenced ones among them."""
+        self.former_incarnations: Final[dict[int, UUID]] = {}
+        """The processes of brokers that had registered before the ones in `brokers`; snapshots do not name them."""
         self.controllers: Final[dict[int, ControllerRegistration]] = {}
         self.configs: Final[dict[Resource, Mapping[str, str]]] = {}
         self.foreign: Final[dict[tuple[object, ...], Message]] = {}
@@ -158,11 +160,15 @@ class ClusterState:
         return self._pending is not None
 
     def _register(self, record: records.RegisterBrokerRecord) -> None:
-        self._put_broker(registered_broker(record))
+        broker, known = registered_broker(record), self.brokers.get(record.broker_id)
+        if known is not None and known.incarnation_id != broker.incarnation_id:
+            self.former_incarnations[broker.broker_id] = known.incarnation_id
+        self._put_broker(broker)
 
     def _unregister(self, record: records.UnregisterBrokerRecord) -> None:
         self._broker(record.broker_id, record.broker_epoch)
         del self.brokers[record.broker_id]
+        self.former_incarnations.pop(record.broker_id, None)
         self._brokers_changed = self._directories_changed = True
 
     def _change_registration(self, record: records.BrokerRegistrationChangeRecord) -> None:
