@@ -234,6 +234,7 @@ def _last_records(
         enable_partition_eof=True,
         isolation_level=plan.isolation,
         auto_offset_reset="earliest",  # retention may take the beginning away meanwhile
+        fetch_wait_max_ms=10,  # behind the last record there may be markers, and the broker is asked whether more comes
     )
     try:
         return last_records(consumer, ranges, -plan.start.offset)

@@ -72,11 +72,12 @@ def last_records(consumer: Consumer, ranges: Mapping[Partition, tuple[int, int]]
     Offsets are no measure: transactions put a marker behind their records, and aborted and compacted records leave
     theirs unused. `consumer` reports the ends of partitions, and is not used for anything else meanwhile.
     """
-    starts = {partition: max(first, end - count) for partition, (first, end) in ranges.items()}
+    by_offset = {partition: max(first, end - count) for partition, (first, end) in ranges.items()}
     if count > _MOST_LOOKED_FOR:
-        return starts
+        return by_offset
+    width = 2 * count  # as for transactions of one record each
+    starts = {partition: max(first, end - width) for partition, (first, end) in ranges.items()}
     wanted = {partition for partition, start in starts.items() if start < ranges[partition][1]}
-    width = count
     while wanted:
         found = _offsets(consumer, {partition: starts[partition] for partition in wanted}, ranges, count)
         width *= _LOOKED_BACK
@@ -84,6 +85,7 @@ def last_records(consumer: Consumer, ranges: Mapping[Partition, tuple[int, int]]
             first, end = ranges[partition]
             offsets = found.get(partition)
             if offsets is None:
+                starts[partition] = by_offset[partition]
                 wanted.discard(partition)  # nobody answers: reading will say so
             elif len(offsets) == count or starts[partition] == first:
                 starts[partition] = min(offsets, default=end)

@@ -82,8 +82,14 @@ def test_markers_and_what_was_aborted_do_not_count() -> None:
 def test_plain_records_are_looked_at_once() -> None:
     fake = Fake(log({P0: 1000}, p0=range(1000)))
     assert found(fake, {P0: (0, 1000)}, 10) == {P0: 990}
-    assert fake.assigned == [{P0: 990}]
+    assert fake.assigned == [{P0: 980}]
     assert found(fake, {P0: (0, 1_000_000)}, 5000) == {P0: 995_000}  # too many to look for
+
+
+def test_transactions_of_one_record_are_looked_at_once() -> None:
+    fake = Fake(log({P0: 1000}, p0=range(0, 1000, 2)))
+    assert found(fake, {P0: (0, 1000)}, 10) == {P0: 980}
+    assert len(fake.assigned) == 1
 
 
 def test_a_damaged_partition_does_not_hold_up_the_others() -> None:
