@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import psutil
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.support.certificates import Authority
 from tests.support.eventually import eventually
 from tests.support.freezing import freeze
 from tests.support.probe import free_port
@@ -42,11 +44,11 @@ def free_ports(count: int) -> int:
 class Unit:
     """Two brokers, nodes 2 and 3, and controller 1. Their ports follow the unit's, the controller's is before it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, protocol: str = "PLAINTEXT", *settings: str) -> None:
         self.port = free_ports(4) + 1
         self.log = directory / "unit.log"
         ottla = str(Path(sys.executable).with_name("ottla"))
-        overrides = (f"log.dirs={directory}/data", f"listeners=PLAINTEXT://127.0.0.1:{self.port}", *OWN)
+        overrides = (f"log.dirs={directory}/data", f"listeners={protocol}://127.0.0.1:{self.port}", *OWN, *settings)
         self._command = [ottla, "serve", "--cores", "2", *(word for text in overrides for word in ("--override", text))]
 
     @property
@@ -151,6 +153,31 @@ def test_brokers_are_one_unit(unit: Unit) -> None:
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
         assert all(map(has_ended, children))
+
+
+def test_the_units_address_has_the_listeners_tls(tmp_path: Path) -> None:
+    authority = Authority()
+    store, ca = authority.issue("broker").write_pem(tmp_path / "store.pem"), authority.write(tmp_path / "ca.pem")
+    files = (f"ssl.keystore.location={store}", f"ssl.truststore.location={ca}")
+    types = ("ssl.keystore.type=PEM", "ssl.truststore.type=PEM", "security.inter.broker.protocol=SSL")
+    unit = Unit(tmp_path, "SSL", *files, *types)
+    context = ssl.create_default_context(cafile=ca)
+    settings = {"bootstrap.servers": unit.bootstrap, "security.protocol": "SSL", "ssl.ca.location": str(ca)}
+    with unit.running() as process:
+        victim = at_port(process, unit.port + 1)
+        for number in range(12):
+            if number == 4:
+                assert freeze(victim.pid)
+            if number == 8:
+                victim.kill()
+            with (
+                eventually(lambda: socket.create_connection(("127.0.0.1", unit.port), 30)) as plain,
+                context.wrap_socket(plain, server_hostname="127.0.0.1") as secured,
+            ):
+                assert secured.version() == "TLSv1.3"
+        admin = AdminClient({**settings, "log_level": 0})
+        admin.create_topics([NewTopic("t", 1, 2)])["t"].result(30)
+        eventually(lambda: len(admin.list_topics(timeout=10).topics["t"].partitions[0].isrs) == 2)
 
 
 @pytest.mark.soak

@@ -106,7 +106,8 @@ def _of_its_own_cluster(common: Mapping[str, str]) -> dict[str, str]:
         )
     if port < 1:
         raise InvalidConfig(f"listeners: {OPTION} needs ports that are given, and one below them for the controller")
-    protocols = common.get("listener.security.protocol.map", "")
+    # Without a map a controller's listener has a protocol only beside listeners in plain text, as in Kafka.
+    protocols = common.get("listener.security.protocol.map", "").strip() or _default("listener.security.protocol.map")
     return {
         **_REPLICAS_OF_ONE_MACHINE,
         **common,
@@ -114,7 +115,7 @@ def _of_its_own_cluster(common: Mapping[str, str]) -> dict[str, str]:
         "controller.listener.names": _CONTROLLER,
         "controller.quorum.bootstrap.servers": f"127.0.0.1:{port}",
         "listeners": f"{common['listeners']},{_CONTROLLER}://127.0.0.1:{port}",
-        **({"listener.security.protocol.map": f"{protocols},{_CONTROLLER}:PLAINTEXT"} if protocols else {}),
+        "listener.security.protocol.map": f"{protocols},{_CONTROLLER}:PLAINTEXT",
     }
 
 

@@ -69,6 +69,15 @@ def test_without_a_cluster_the_unit_is_one() -> None:
         assert BrokerConfig(settings).quorum is not None
 
 
+def test_its_controller_has_a_protocol_beside_listeners_with_tls() -> None:
+    unit = plan({"listeners": "SSL://127.0.0.1:9092", "security.inter.broker.protocol": "SSL"}, 2, "box")
+    for settings in unit.brokers:
+        config = BrokerConfig(settings)
+        assert config.quorum is not None
+        assert config.quorum.security_protocol == "PLAINTEXT"
+        assert config.security_protocols["SSL"] == "SSL"
+
+
 def test_ports_that_the_system_chooses_are_not_shared() -> None:
     unit = plan({**ZOOKEEPER, "listeners": "PLAINTEXT://box:0"}, 2, "box")
     assert unit.shared == []
