@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from ottla.client.errors import BrokerUnavailable
-from ottla.metadata.controller_channel import MOST_CONNECTIONS, ControllerConnections
+from ottla.client.sockets import connect
+from ottla.metadata.controller_channel import MOST_CONNECTIONS, Address, ControllerChannel, ControllerConnections
 from ottla.protocol.messages.unregister_broker import UnregisterBrokerRequest
 
 TIMEOUT_S = 60.0
@@ -99,5 +100,56 @@ def test_further_ones_wait_and_are_refused_in_time() -> None:
         for task in asked:
             task.cancel()
         await asyncio.wait(asked)
+
+    asyncio.run(scenario())
+
+
+class Cluster(ControllerChannel):
+    """A channel to controllers that are no more than their answers, or the reasons for none, by port."""
+
+    def __init__(self, **answers: Any) -> None:
+        super().__init__("test", lambda: self.leader, connect, asyncio.get_running_loop())
+        self.leader: Address | None = ("c", 1)
+        self.asked: list[int] = []
+        self._answers = answers
+
+    def _to(self, address: Address) -> Any:
+        return _Controller(self, address[1])
+
+    async def answer(self, port: int) -> Any:
+        self.asked.append(port)
+        outcome = self._answers[f"c{port}"]
+        self.leader = ("c", 2)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+
+class _Controller:
+    def __init__(self, cluster: Cluster, port: int) -> None:
+        self._cluster = cluster
+        self._port = port
+
+    async def ask(self, request: Any, version: int | None = None, *, timeout_s: float) -> Any:
+        return await self._cluster.answer(self._port)
+
+
+def test_a_request_whose_controller_goes_away_is_sent_to_the_next() -> None:
+    """As genuine brokers do: the first may have carried it out, and the second says what it finds then."""
+
+    async def scenario() -> None:
+        cluster = Cluster(c1=BrokerUnavailable("hung up after its commit"), c2="TOPIC_ALREADY_EXISTS")
+        request = UnregisterBrokerRequest(broker_id=1)
+        assert await cluster.ask(request, timeout_s=TIMEOUT_S) == "TOPIC_ALREADY_EXISTS"
+        assert cluster.asked == [1, 2]
+
+    asyncio.run(scenario())
+
+
+def test_a_request_without_a_controller_ends_with_its_time() -> None:
+    async def scenario() -> None:
+        cluster = Cluster(c1=BrokerUnavailable("unreachable"), c2=BrokerUnavailable("refused"))
+        with pytest.raises(BrokerUnavailable, match=r"no active controller has answered within 0\.2 s: refused"):
+            await cluster.ask(UnregisterBrokerRequest(broker_id=1), timeout_s=0.2)
 
     asyncio.run(scenario())
