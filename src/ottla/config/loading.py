@@ -148,9 +148,10 @@ def _quorum_warnings(config: BrokerConfig) -> list[str]:
     if SWITCH in given and config.zookeeper_connect is None:
         warnings.append(f"{SWITCH}: has no effect without zookeeper.connect; remove it")
     if config.controller_listener_names and "listeners" in given and config.quorum is None:
+        why = "" if config.zookeeper_connect is not None else ", as it names no controller but itself"
         warnings.append(
             f"controller.listener.names: {', '.join(config.controller_listener_names)} is not opened; "
-            "this node has no controller quorum"
+            f"this node has no controller quorum{why}"
         )
     return warnings
 
