@@ -139,7 +139,7 @@ class Quorum:
             for number, name in (self.voters.items() if is_apart else ())
         ]
         self.nodes = [*self.machines, *controllers]
-        self._log = MetadataObserver(CLUSTER_ID)
+        self._log = MetadataObserver(CLUSTER_ID, self.machines)
 
     def _addresses(self) -> dict[str, str]:
         """How nodes find the quorum."""

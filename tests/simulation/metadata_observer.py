@@ -3,12 +3,12 @@
 a high watermark    what it passes is the same on every node, whatever happens to them
 a leader            is the only one of its epoch, and has everything that is committed
 a truncation        takes back nothing below the node's high watermark
-a broker            is unfenced when it has read the log up to its registration; once it is fenced, and others lead,
-                    it acknowledges nothing by itself
+a broker            is unfenced when it has read the log up to its registration, and fenced when its lease is over;
+                    then, and while others lead, it acknowledges nothing by itself
 an image            is that of the log up to its offset, with controllers and with brokers, by records or a snapshot
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -26,6 +26,7 @@ from ottla.records.batch import BatchHeader, iter_batches
 from ottla.records.record import decode_records
 from ottla.replication.manager import ALL_IN_SYNC, ReplicaManager
 from ottla.replication.partition import Partition
+from ottla.testing.simulation.machine import SimMachine
 from tests.simulation.history import History, Place
 
 READ_BYTES = 1 << 22
@@ -40,7 +41,9 @@ class _Batch(NamedTuple):
 class MetadataObserver:
     """The metadata log of one run, as it was committed. Findings go to `History.fail`."""
 
-    def __init__(self, cluster_id: str) -> None:
+    def __init__(self, cluster_id: str, machines: Sequence[SimMachine]) -> None:
+        """`machines` are those of the brokers."""
+        self._machines = machines
         self.end = 0
         self.state = ClusterState(cluster_id)
         self.image: MetadataImage = self.state.image()
@@ -144,6 +147,7 @@ class MetadataObserver:
                 fenced = {each.broker_id for each in self.state.brokers.values() if each.fenced}
                 self.state.replay_all([record.value or b"" for record in decode_records(view, header)])
                 self._check_unfenced(fenced)
+                self._check_fenced(fenced)
             before = self.image.topics
             self.image = self._images[self.end - 1] = self.state.image(self.end - 1)
             if self.image.topics is not before:
@@ -168,10 +172,26 @@ class MetadataObserver:
                     f"{lifecycle._offset()}"
                 )
 
+    def _check_fenced(self, fenced: set[BrokerId]) -> None:
+        """Those that are fenced since the newest batch do not take themselves for leaders any longer, unless they are
+        about to stop."""
+        for machine in self._machines:
+            lifecycle = None if machine.broker is None else _lifecycle(machine.broker.replicas)
+            if lifecycle is None or lifecycle.wants_shut_down or not lifecycle.holds():
+                continue
+            broker = self.state.brokers.get(lifecycle._config.node_id)
+            if (
+                broker is not None
+                and broker.fenced
+                and broker.broker_id not in fenced
+                and broker.epoch == lifecycle.broker_epoch
+            ):
+                self._fail(f"broker {broker.broker_id} of epoch {broker.epoch} is fenced before its lease is over")
+
     def _acknowledges_alone(self, replicas: ReplicaManager, partition: Partition) -> None:
         """A leader accepts records that it will not wait for followers to have."""
-        lifecycle = getattr(replicas.holds_session, "__self__", None)
-        if not isinstance(lifecycle, BrokerLifecycle) or lifecycle.wants_shut_down:
+        lifecycle = _lifecycle(replicas)
+        if lifecycle is None or lifecycle.wants_shut_down:
             return
         number = lifecycle._config.node_id
         broker, decided = self.state.brokers.get(number), self.image.partition(partition.topic_partition)
@@ -195,6 +215,12 @@ class MetadataObserver:
             self._fail(f"{who} has an image of offset {offset}, where no committed batch ends")
         elif _content(image) != _content(known):
             self._fail(f"{who} has {_content(image)} up to {offset}; committed there is {_content(known)}")
+
+
+def _lifecycle(replicas: ReplicaManager) -> BrokerLifecycle | None:
+    """The one whose lease the replicas obey."""
+    found = getattr(replicas.holds_session, "__self__", None)
+    return found if isinstance(found, BrokerLifecycle) else None
 
 
 def _content(image: MetadataImage) -> tuple[object, ...]:
