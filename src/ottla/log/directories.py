@@ -138,9 +138,10 @@ class LogDirectories:
             else:
                 self._had_by[directory_uuid(directory.directory_id)] = known
 
-    def was_had_by(self, directory_id: UUID, incarnation: UUID | None) -> bool:
-        """Whether an earlier process had a directory that is here."""
-        return incarnation in self._had_by.get(directory_id, ())
+    def were_had_by(self, incarnation: UUID | None) -> bool:
+        """Whether an earlier process had all of them: none is replaced, or an old copy."""
+        ids = [directory_uuid(directory.directory_id) for directory in self.online]
+        return self.all_online and all(incarnation in self._had_by.get(each, ()) for each in ids)
 
     def forget_vanished(self, partition: TopicPartition) -> None:
         """It does not matter any more that a partition is not where it was."""

@@ -97,22 +97,24 @@ class DirectoryAssignments:
 
     def mark_new(self, request: LeaderAndIsrRequest) -> None:
         """Mark the replicas that were never anywhere as new, and have those that should be here and are not count as
-        lost, unless their directory is what it was when this broker registered last: they were never synced then."""
-        former = self._metadata.state.former_incarnations.get(self._metadata.broker_id)
+        lost, unless they were never synced here."""
+        intact = self._intact()
         for topic in request.topic_states:
             for state in topic.partition_states:
                 where = self.assigned((topic.topic_id, state.partition_index))
                 if where == UNASSIGNED:
                     state.is_new = True
-                elif (
-                    where not in (MIGRATING, LOST)
-                    and not state.is_new
-                    and len(state.replicas) > 1
-                    and not self._directories.was_had_by(where, former)
-                ):
+                elif where not in (MIGRATING, LOST, *intact) and not state.is_new and len(state.replicas) > 1:
                     self._directories.expect(
                         TopicPartition(TopicName(topic.topic_name), PartitionId(state.partition_index))
                     )
+
+    def _intact(self) -> set[UUID]:
+        """The directories, if all are what they were when this broker registered last; else none."""
+        former = self._metadata.state.former_incarnations.get(self._metadata.broker_id)
+        if not self._directories.were_had_by(former):
+            return set()
+        return {directory_uuid(directory.directory_id) for directory in self._directories.online}
 
     def note(self, outcomes: Mapping[Key, ErrorCode]) -> None:
         """Take the outcomes of roles that were assigned: a replica that cannot be held is lost, or its directory."""

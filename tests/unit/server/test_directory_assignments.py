@@ -22,7 +22,7 @@ from ottla.protocol.messages.leader_and_isr import (
 from ottla.server.directory_assignments import DirectoryAssignments
 from ottla.testing.faulty_fs import FaultyFS, Survival
 
-DATA = Path("/data")
+DATA, MORE = Path("/data"), Path("/more")
 T0 = TopicPartition(TopicName("t"), PartitionId(0))
 
 
@@ -35,6 +35,7 @@ class Story:
         self.fs.sync_directory("/")
         self.state = ClusterState("c")
         self.processes = 0
+        self.paths = [DATA]
         self.directories = self.start()
         (directory,) = self.directories.online
         where = directory_uuid(directory.directory_id)
@@ -43,7 +44,7 @@ class Story:
     def start(self, *, notes: bool = True, registers: bool = True) -> LogDirectories:
         """Another process has the directory, and registers."""
         self.processes += 1
-        self.directories = LogDirectories([DATA], fs=self.fs, clock=SetClock())
+        self.directories = LogDirectories(self.paths, fs=self.fs, clock=SetClock())
         self.directories.acquire(cluster_id="c", node_id=BrokerId(1))
         self.directories.load_all(lambda _topic: pytest.fail("there is no log"))
         incarnation = UUID(int=self.processes)
@@ -122,6 +123,17 @@ def test_a_replica_is_lost_with_a_replaced_disk() -> None:
         story.fs.remove(f"/data/{name}")
     story.start()
     assert story.counts_as_lost()
+
+
+def test_a_replica_may_have_been_in_another_directory_that_is_replaced() -> None:
+    story = Story()
+    story.paths.append(MORE)
+    story.fs.end_process()
+    story.start()
+    assert story.counts_as_lost(), "the process before did not have both"
+    story.fs.end_process()
+    story.start()
+    assert not story.counts_as_lost()
 
 
 def test_a_replica_is_lost_where_a_snapshot_hides_which_process_was_the_last() -> None:
