@@ -17,8 +17,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.connect.api import ConfigError, ConnectError, Progress, Retriable, SourceRecord
 from ottla.connect.clients.identities import topic_ids
-from ottla.connect.connectors import mirror
-from ottla.connect.connectors.mirror import MirrorSettings, MirrorSource
+from ottla.connect.connectors import mirror_requests
+from ottla.connect.connectors.mirror import MirrorSource
+from ottla.connect.connectors.mirror_settings import MirrorSettings
 from ottla.connect.connectors.offset_syncs import OffsetSync, Translation, parsed
 from tests.support.broker_process import BrokerProcess
 from tests.support.connect_tasks import RunningSource, TaskContext, running
@@ -357,7 +358,7 @@ def test_a_cluster_is_not_copied_into_itself(here: BrokerProcess) -> None:
 
 
 def test_a_login_that_is_refused_is_told_of(here: BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mirror, "_TIMEOUT_S", 2)
+    monkeypatch.setattr(mirror_requests, "TIMEOUT_S", 2)
     settings = config(
         here,
         source_cluster_security_protocol="SASL_PLAINTEXT",  # which this broker does not speak

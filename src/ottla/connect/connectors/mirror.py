@@ -4,14 +4,13 @@ Names and topics are those of MirrorMaker 2: `source.orders` is the topic `order
 """
 
 import difflib
-import functools
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
+from typing import TYPE_CHECKING, ClassVar, Final, cast
 from urllib.parse import unquote, urlsplit
 
-from ottla.client.properties import PropertiesProblem, is_file, library_settings
+from ottla.client.properties import is_file
 from ottla.connect.api import (
     ConfigError,
     ConnectError,
@@ -21,130 +20,35 @@ from ottla.connect.api import (
     Position,
     Progress,
     Retriable,
-    SecretStr,
-    Settings,
     Source,
     SourceContext,
     SourceRecord,
     Yielded,
-    setting,
 )
-from ottla.connect.clients.client_log import CLIENT_LOG
 from ottla.connect.clients.groups import UNTIL_ANSWERED_S
-from ottla.connect.clients.identities import topic_ids
 from ottla.connect.connectors.copy_ids import CopyIds
+from ottla.connect.connectors.mirror_requests import (
+    TIMEOUT_S,
+    answered,
+    cluster_id,
+    committed_offsets,
+    count_partitions,
+    known_ids,
+    open_admin,
+    own_configs,
+    wait_for,
+)
+from ottla.connect.connectors.mirror_settings import OF_SOURCE, MirrorSettings, pattern
 from ottla.connect.connectors.offset_syncs import Translation
 from ottla.connect.connectors.offset_topic import OffsetTopic
-from ottla.connect.errors import of_brokers
-from ottla.connect.patterns import compiled
-from ottla.connect.settings import Expressions
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message
     from confluent_kafka.admin import AdminClient
 
-_OF_SOURCE: Final = "source.cluster."
 _WAIT_S: Final = 0.5
-_TIMEOUT_S: Final = 10
-_HEAR_S: Final = 0.2
 _QUIET_S: Final = 1.0
 """After this time without records, a partition's position is committed once more; see `_Look`."""
-_NOT_COPIED: Final = frozenset(
-    {"follower.replication.throttled.replicas", "leader.replication.throttled.replicas", "message.timestamp.type"}
-)
-
-
-_pattern = functools.lru_cache(1000)(compiled)
-
-
-class MirrorSettings(Settings):
-    """Which topics of which cluster."""
-
-    source_cluster_alias: str = setting("Name of the other cluster, with which names of topics begin here.", "source")
-    target_cluster_alias: str = setting(
-        "Name of this cluster, where the other one mirrors it: topics that came from here do not come back.", ""
-    )
-    source_cluster_bootstrap_servers: str = setting("Brokers of the other cluster.", importance="high")
-    source_cluster_security_protocol: str = setting(
-        "Security protocol of the other cluster, as in client settings.", "PLAINTEXT"
-    )
-    source_cluster_sasl_mechanism: str = setting("How this client logs in there.", "")
-    source_cluster_sasl_username: str = setting("Its user there.", "")
-    source_cluster_sasl_password: SecretStr | None = setting("Its password there.", None)
-    source_cluster_sasl_jaas_config: SecretStr | None = setting("The same as a JAAS line of Java's clients.", None)
-    source_cluster_sasl_oauthbearer_token_endpoint_url: str = setting(
-        "The identity provider there, or a token's file.", ""
-    )
-    source_cluster_ssl_truststore_location: str = setting("Authorities of the other cluster: PEM or PKCS12.", "")
-    source_cluster_ssl_truststore_password: SecretStr | None = setting("The password of that file.", None)
-    source_cluster_ssl_truststore_certificates: str = setting("The authorities as PEM text.", "")
-    source_cluster_ssl_ca_location: str = setting("The authorities as a PEM file, by librdkafka's name.", "")
-    source_cluster_ssl_keystore_location: str = setting("Key and certificate of this client: PEM or PKCS12.", "")
-    source_cluster_ssl_keystore_password: SecretStr | None = setting("The password of that file.", None)
-    source_cluster_ssl_key_password: SecretStr | None = setting("The password of the key.", None)
-    source_cluster_ssl_endpoint_identification_algorithm: str | None = setting(
-        "Empty: names of hosts are not compared with certificates.", None
-    )
-    topics: Expressions = setting("Topics, or regular expressions for their names.", importance="high")
-    topics_exclude: Expressions = setting(
-        "Regular expressions for topics to leave out.",
-        default_factory=lambda: [r"__.*", r".*[\-.]internal", r".*\.replica"],
-    )
-    replication_policy_class: str = setting(
-        "DefaultReplicationPolicy: topics are called alias.topic here; IdentityReplicationPolicy: as they are there.",
-        "org.apache.kafka.connect.mirror.DefaultReplicationPolicy",
-        pattern=r"(.*\.)?(Default|Identity)ReplicationPolicy",
-    )
-    replication_policy_separator: str = setting("What stands between alias and topic.", ".")
-    sync_topic_configs_enabled: bool = setting("Whether settings of topics are copied too.", True)
-    replication_factor: int = setting("Replicas of topics made here; -1: the cluster's default.", -1, ge=-1)
-    refresh_topics_interval_seconds: int = setting(
-        "Seconds between looks for new topics, partitions and settings.", 60, ge=1
-    )
-    sync_group_offsets_enabled: bool = setting("Whether the committed offsets of groups are copied, translated.", False)
-    sync_group_offsets_interval_seconds: int = setting("Seconds between two copies of them.", 60, ge=1)
-    groups: Expressions = setting("Regular expressions for the groups.", default_factory=lambda: [".*"])
-    consumer_max_poll_records: int = setting("Most records handed on at once.", 2_000, ge=1)
-
-    def client(self) -> dict[str, Any]:
-        """For the client library."""
-        given: dict[str, Any] = {}
-        for name, field in type(self).model_fields.items():
-            value = getattr(self, name)
-            value = value.get_secret_value() if isinstance(value, SecretStr) else value
-            alias = field.alias or name
-            if alias.startswith(_OF_SOURCE) and (value or (value == "" and field.default is None)):
-                given[alias.removeprefix(_OF_SOURCE)] = value
-        given.pop("alias", None)
-        try:
-            return library_settings({**given, "logger": CLIENT_LOG})
-        except PropertiesProblem as problem:
-            raise ConfigError(f"{_OF_SOURCE}*: {problem}") from None
-
-    def mirrored(self, topic: str) -> bool:
-        return any(_pattern(each).fullmatch(topic) for each in self.topics) and not any(
-            _pattern(each).fullmatch(topic) for each in self.topics_exclude
-        )
-
-    def has_come_round(self, topic: str, there: Collection[str]) -> bool:
-        """Whether a topic of the other cluster is a copy of one here (`target.cluster.alias`), or, by way of a third
-        cluster or of this one, of one there: to copy it would never end.
-        """
-        separator = self.replication_policy_separator
-        parts = topic.split(separator)
-        if self.target_cluster_alias and self.target_cluster_alias in parts[:-1]:
-            return True
-        return any(
-            alias == self.source_cluster_alias and separator.join(parts[number + 1 :]) in there
-            for number, alias in enumerate(parts[:-1])
-            if number
-        )
-
-    def name_here(self, topic: str) -> str:
-        """What a topic of the other cluster is called here."""
-        if self.replication_policy_class.endswith("IdentityReplicationPolicy"):
-            return topic
-        return f"{self.source_cluster_alias}{self.replication_policy_separator}{topic}"
 
 
 @dataclass(slots=True)
@@ -215,13 +119,15 @@ class MirrorSource(Source[MirrorSettings]):
         endpoint = settings.source_cluster_sasl_oauthbearer_token_endpoint_url
         if is_file(endpoint):
             named["sasl.oauthbearer.token.endpoint.url"] = unquote(urlsplit(endpoint).path)
-        return {f"{_OF_SOURCE}{name}": [path] for name, path in named.items() if path}
+        return {f"{OF_SOURCE}{name}": [path] for name, path in named.items() if path}
 
     @classmethod
     def check(cls, settings: MirrorSettings, context: Context) -> None:
         """That the cluster answers, and has such topics."""
         refusals: list[KafkaError] = []
-        names = _topics(_admin(settings.client(), refusals), settings.source_cluster_bootstrap_servers, refusals)
+        names = count_partitions(
+            open_admin(settings.client(), refusals), settings.source_cluster_bootstrap_servers, refusals
+        )
         found = {each for each in names if settings.mirrored(each)}
         if not found:
             near = difflib.get_close_matches(settings.topics[0] if settings.topics else "", names, 1)
@@ -235,9 +141,9 @@ class MirrorSource(Source[MirrorSettings]):
         from confluent_kafka import Consumer
 
         settings = self.settings
-        there, here = _admin(settings.client(), self._refusals), _admin(dict(self.context.client), [])
-        _topics(there, settings.source_cluster_bootstrap_servers, self._refusals)
-        if settings.name_here("t") == "t" and _cluster_id(there) == _cluster_id(here):
+        there, here = open_admin(settings.client(), self._refusals), open_admin(dict(self.context.client), [])
+        count_partitions(there, settings.source_cluster_bootstrap_servers, self._refusals)
+        if settings.name_here("t") == "t" and cluster_id(there) == cluster_id(here):
             raise ConfigError(
                 f"{settings.source_cluster_bootstrap_servers} is this cluster, and with IdentityReplicationPolicy its "
                 "topics would be copied into themselves without end: choose another policy or another cluster",
@@ -357,7 +263,7 @@ class MirrorSource(Source[MirrorSettings]):
 
         assert self._probe is not None
         here = TopicPartition(self.settings.name_here(topic), partition)
-        return self._probe.get_watermark_offsets(here, timeout=_TIMEOUT_S)
+        return self._probe.get_watermark_offsets(here, timeout=TIMEOUT_S)
 
     def _pair(self, topic: str, partition: int, there: int, here: int) -> None:
         translation = self._translations.setdefault((topic, partition), Translation())
@@ -398,13 +304,13 @@ class MirrorSource(Source[MirrorSettings]):
         """Take on new topics and partitions, which are made here first."""
         from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
-        all_there = _topics(there, self.settings.source_cluster_bootstrap_servers, self._refusals)
+        all_there = count_partitions(there, self.settings.source_cluster_bootstrap_servers, self._refusals)
         counts = {
             name: count
             for name, count in all_there.items()
             if self.settings.mirrored(name) and not self.settings.has_come_round(name, all_there)
         }
-        ids = _ids(there, list(counts))
+        ids = known_ids(there, list(counts))
         for topic, known in self._ids.items():
             if ids.get(topic, known) != known:
                 raise _made_again(topic)
@@ -442,8 +348,8 @@ class MirrorSource(Source[MirrorSettings]):
         from confluent_kafka.admin import NewPartitions, NewTopic
 
         settings = self.settings
-        have = _topics(here, "this cluster", [])
-        configs = _configs(there, list(counts)) if settings.sync_topic_configs_enabled else {}
+        have = count_partitions(here, "this cluster", [])
+        configs = own_configs(there, list(counts)) if settings.sync_topic_configs_enabled else {}
         missing = {name: count for name, count in counts.items() if settings.name_here(name) not in have}
         topics = [
             NewTopic(
@@ -455,21 +361,21 @@ class MirrorSource(Source[MirrorSettings]):
             for name, count in missing.items()
         ]
         if topics:
-            _wait(here.create_topics(topics, request_timeout=_TIMEOUT_S), "making topics here")
+            wait_for(here.create_topics(topics, request_timeout=TIMEOUT_S), "making topics here")
         wider = [
             NewPartitions(settings.name_here(name), count)
             for name, count in counts.items()
             if name not in missing and have[settings.name_here(name)] < count
         ]
         if wider:
-            _wait(here.create_partitions(wider, request_timeout=_TIMEOUT_S), "adding partitions here")
+            wait_for(here.create_partitions(wider, request_timeout=TIMEOUT_S), "adding partitions here")
         self._copy_configs(here, {name: each for name, each in configs.items() if name not in missing})
 
     def _copy_configs(self, here: "AdminClient", configs: Mapping[str, Mapping[str, str]]) -> None:
         """Settings that differ; those that were set here alone stay."""
         from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-        mine = _configs(here, [self.settings.name_here(name) for name in configs])
+        mine = own_configs(here, [self.settings.name_here(name) for name in configs])
         resources = []
         for name, wanted in configs.items():
             name_here = self.settings.name_here(name)
@@ -481,8 +387,8 @@ class MirrorSource(Source[MirrorSettings]):
                 ]
                 resources.append(ConfigResource(ResourceType.TOPIC, name_here, incremental_configs=entries))
         if resources:
-            answers = here.incremental_alter_configs(resources, request_timeout=_TIMEOUT_S)
-            _wait(answers, "setting topics' settings here")
+            answers = here.incremental_alter_configs(resources, request_timeout=TIMEOUT_S)
+            wait_for(answers, "setting topics' settings here")
 
     def _batch(self, consumer: "Consumer") -> list[SourceRecord]:
         records = []
@@ -531,13 +437,13 @@ class MirrorSource(Source[MirrorSettings]):
         from confluent_kafka import KafkaException
 
         try:
-            listed = there.list_consumer_groups(request_timeout=_TIMEOUT_S).result()
+            listed = there.list_consumer_groups(request_timeout=TIMEOUT_S).result()
         except KafkaException as error:
             self.context.log.info("groups are copied next time: %s", error)
             return
         self._drop_pairs_of_replaced_copies(here, {topic for topic, _ in self._translations})
         for group in (each.group_id for each in listed.valid):
-            if not any(_pattern(pattern).fullmatch(group) for pattern in self.settings.groups):
+            if not any(pattern(each).fullmatch(group) for each in self.settings.groups):
                 continue
             try:
                 self._sync_group(there, here, group)
@@ -548,61 +454,18 @@ class MirrorSource(Source[MirrorSettings]):
         from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
         moved = []
-        for each in _committed(there, group):
+        for each in committed_offsets(there, group):
             translation = self._translations.get((each.topic, each.partition))
             offset = translation.here(each.offset) if translation is not None else None
             if offset is not None:
                 moved.append(TopicPartition(self.settings.name_here(each.topic), each.partition, offset))
-        behind = {(each.topic, each.partition): each.offset for each in _committed(here, group)} if moved else {}
+        behind = {(each.topic, each.partition): each.offset for each in committed_offsets(here, group)} if moved else {}
         forward = [each for each in moved if behind.get((each.topic, each.partition), -1) < each.offset]
         if forward:
             request = [ConsumerGroupTopicPartitions(group, forward)]
             answers = here.alter_consumer_group_offsets(request, request_timeout=UNTIL_ANSWERED_S)
             for answer in answers.values():
-                _answered(answer, f"moving group {group}")
-
-
-def _admin(client: Mapping[str, Any], refusals: "list[KafkaError]") -> "AdminClient":
-    """`refusals` gets the errors that brokers report beside the results."""
-    from confluent_kafka.admin import AdminClient
-
-    settings: dict[str, Any] = {**client, "error_cb": refusals.append}
-    return AdminClient(settings)
-
-
-def _topics(admin: "AdminClient", where: str, refusals: "list[KafkaError]") -> dict[str, int]:
-    """Numbers of partitions by topic. Raises Retriable if no broker answers, ConnectError if the login is refused."""
-    from confluent_kafka import KafkaError, KafkaException
-
-    refusals.clear()
-
-    try:
-        found = admin.list_topics(timeout=_TIMEOUT_S).topics
-    except KafkaException as error:
-        admin.poll(_HEAR_S)  # only then does the library report errors
-        login = next((each for each in refusals if each.code() == KafkaError._AUTHENTICATION), None)
-        if login is not None:
-            raise ConnectError(
-                f"{where} refuses the login: {login.str()}; check source.cluster.security.protocol and "
-                "source.cluster.sasl.mechanism, username and password"
-            ) from error
-        raise Retriable(f"no answer from {where}: {error}") from error
-    return {name: len(each.partitions) for name, each in found.items()}
-
-
-def _cluster_id(admin: "AdminClient") -> str:
-    """Raises Retriable if no broker answers."""
-    from confluent_kafka import KafkaException
-
-    try:
-        return str(admin.list_topics(timeout=_TIMEOUT_S).cluster_id)
-    except KafkaException as error:
-        raise Retriable(f"no answer to a question for the cluster's id: {error}") from error
-
-
-def _ids(admin: "AdminClient", topics: list[str]) -> dict[str, str]:
-    """Ids of topics, of those that are there and have one. Raises Retriable, ConnectError."""
-    return {topic: each for topic, each in topic_ids(admin, topics).items() if each is not None}
+                answered(answer, f"moving group {group}")
 
 
 def _made_again(topic: str) -> ConnectError:
@@ -610,57 +473,3 @@ def _made_again(topic: str) -> ConnectError:
         f"topic {topic} of the other cluster was deleted and created anew, so its offsets start over: delete the "
         "connector's offsets of its partitions to copy the new topic from its beginning, and restart the connector"
     )
-
-
-def _configs(admin: "AdminClient", topics: Sequence[str]) -> dict[str, dict[str, str]]:
-    """The settings of each topic itself."""
-    from confluent_kafka.admin import ConfigResource, ConfigSource, ResourceType
-
-    if not topics:
-        return {}
-    resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
-    found = {}
-    for resource, answer in admin.describe_configs(resources, request_timeout=_TIMEOUT_S).items():
-        entries = _result(answer, f"asking for the settings of topic {resource.name}")
-        own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
-        found[str(resource.name)] = {
-            name: entry.value
-            for name, entry in entries.items()
-            if entry.source == own and entry.value is not None and name not in _NOT_COPIED
-        }
-    return found
-
-
-def _committed(admin: "AdminClient", group: str) -> list[Any]:
-    from confluent_kafka import ConsumerGroupTopicPartitions
-
-    request = [ConsumerGroupTopicPartitions(group)]
-    (answer,) = admin.list_consumer_group_offsets(request, request_timeout=UNTIL_ANSWERED_S).values()
-    found = _answered(answer, f"asking for the offsets of group {group}")
-    return [each for each in found.topic_partitions or [] if each.offset >= 0]
-
-
-def _answered(answer: Any, doing: str) -> Any:
-    """What a coordinator answered. Raises KafkaException, and Retriable, after which the client is let go of."""
-    try:
-        return answer.result(_TIMEOUT_S)
-    except TimeoutError as error:
-        raise Retriable(f"{doing} failed: no answer within {_TIMEOUT_S} s") from error
-
-
-def _wait(answers: Mapping[Any, Any], doing: str) -> None:
-    for answer in answers.values():
-        _result(answer, doing)
-
-
-def _result(answer: Any, doing: str, nothing: int | None = None) -> Any:
-    """What the brokers answered; None for the error `nothing`. Raises Retriable, ConnectError."""
-    from confluent_kafka import KafkaException
-
-    try:
-        return _answered(answer, doing)
-    except KafkaException as error:
-        found = error.args[0]
-        if found.code() == nothing:
-            return None
-        raise of_brokers(found, f"{doing} failed: {found.str()}") from error

@@ -9,7 +9,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from ottla.connect.api import ConnectError, Retriable
-from ottla.connect.connectors import mirror
+from ottla.connect.connectors import mirror, mirror_requests
+from ottla.connect.connectors.mirror_settings import MirrorSettings
 
 
 def answer(failure: Exception | None = None, result: Any = None) -> Future[Any]:
@@ -39,7 +40,7 @@ def test_an_answer_that_does_not_come_is_waited_for_and_a_refusal_is_not(
     failure: Exception, kind: type[ConnectError]
 ) -> None:
     with pytest.raises(ConnectError, match="making topics here failed") as refused:
-        mirror._wait({"t": answer(failure)}, "making topics here")
+        mirror_requests.wait_for({"t": answer(failure)}, "making topics here")
     assert type(refused.value) is kind
 
 
@@ -50,16 +51,16 @@ def test_a_topic_has_no_id_only_where_it_is_gone() -> None:
         "gone": answer(refusal(KafkaError.UNKNOWN_TOPIC_OR_PART)),
     }
     admin: Any = SimpleNamespace(describe_topics=lambda *_, **__: told)
-    assert mirror._ids(admin, list(told)) == {"here": "abc"}
+    assert mirror_requests.known_ids(admin, list(told)) == {"here": "abc"}
     told["slow"] = answer(refusal(KafkaError._TIMED_OUT))
     with pytest.raises(Retriable, match="asking for the id of topic slow"):
-        mirror._ids(admin, list(told))
+        mirror_requests.known_ids(admin, list(told))
 
 
 def new_source() -> Any:
     given = {"source.cluster.bootstrap.servers": "there:1", "topics": "t", "sync.group.offsets.enabled": "true"}
     context: Any = SimpleNamespace(log=logging.getLogger("test"))
-    return mirror.MirrorSource(mirror.MirrorSettings.model_validate(given), context)
+    return mirror.MirrorSource(MirrorSettings.model_validate(given), context)
 
 
 def answers(ends: list[Any]) -> Any:
