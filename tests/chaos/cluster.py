@@ -322,8 +322,8 @@ class Cluster:
     def _revived(self, broker: Node) -> bool:
         """Start a broker that has ended; False if its disk was not full.
 
-        When all its log directories have failed it ends, as Kafka does, and so does a controller that cannot save a
-        vote: at once, or when it has tried in vain to hand over what it leads.
+        When all its log directories have failed it ends, as Kafka does, and so does a controller that has used up the
+        room that it had reserved, or has none because its page cache is this harness's (`lost_cache`).
         """
         if broker.is_alive() or time.monotonic() - self._filled.get(broker, -math.inf) > ENDS_S:
             return False

@@ -1,17 +1,23 @@
 """One full disk of three: other brokers lead, healthy leaders go on at once, and nothing is written twice."""
 
+import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
 
 import pytest
-from confluent_kafka import ElectionType, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import ElectionType, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.testing.faulty_fs import FaultyFS
+from tests.chaos.cluster_disk import SmallDisk
 from tests.support.cluster_in_process import ClusterInProcess
 from tests.support.eventually import eventually
 from tests.support.genuine_quorum import GenuineController, addresses
 from tests.support.quorum_in_process import QuorumInProcess
+from tests.support.quorum_nodes import OttlaNode
 from tests.support.whole_topic import read_all
 
 LAG_MS = "60000"
@@ -183,3 +189,51 @@ def test_genuine_controllers_move_leadership_too(files: FaultyFS) -> None:
         cluster.produce("t", values(20, 10))
         cluster.produce("alone", values(0, 10))
         assert sorted(read_all(cluster.bootstrap, "t", 30)) == sorted(values(0, 30))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(180)
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a disk that can be filled")
+def test_a_node_of_both_roles_votes_on_a_full_disk(tmp_path: Path) -> None:
+    """The other controllers are killed in turn, so that each election needs its vote."""
+    quorum = addresses(1, 2, 3)
+    nodes = {each: OttlaNode(own, quorum, broker=True, directory=tmp_path / str(each)) for each, own in quorum.items()}
+    full, others = nodes[2], (nodes[1], nodes[3])
+    disk = SmallDisk(full.log_dir, 64 << 20)
+    disk.mount()
+    try:
+        for node in nodes.values():
+            node.start(wait=False)
+        for node in nodes.values():
+            node.wait_until_ready()
+        disk.fill()
+        for number in range(6):
+            stopped, running = others[number % 2], others[1 - number % 2]
+            stopped.kill()
+            admin = AdminClient({"bootstrap.servers": running.bootstrap, "log_level": 0})
+            topic = NewTopic(f"t{number}", 1, replica_assignment=[[quorum_id(nodes, running)]])
+            eventually(partial(created, admin, topic), timeout_s=60)
+            assert full.is_alive()
+            stopped.start()
+        disk.free()
+        assert full.stop() == 0
+        full.start()
+        admin = AdminClient({"bootstrap.servers": full.bootstrap, "log_level": 0})
+        eventually(lambda: len(admin.list_topics(timeout=10).topics) == 6, timeout_s=60)
+    finally:
+        for node in nodes.values():
+            node.kill()
+        disk.unmount()
+
+
+def quorum_id(nodes: Mapping[int, OttlaNode], node: OttlaNode) -> int:
+    return next(number for number, each in nodes.items() if each is node)
+
+
+def created(admin: AdminClient, topic: NewTopic) -> bool:
+    """Whether it is there, now at least; what holds it up is another election."""
+    try:
+        admin.create_topics([topic])[topic.topic].result(30)
+    except KafkaException as refused:
+        return refused.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
+    return True
