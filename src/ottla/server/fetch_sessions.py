@@ -38,6 +38,7 @@ class FetchTarget:
         "partition",
         "partition_max_bytes",
         "topic",
+        "turn",
     )
 
     def __init__(self, topic: TopicKey, partition: int) -> None:
@@ -52,6 +53,8 @@ class FetchTarget:
         """Where a follower's log begins."""
         self.last_high_watermark = -1
         self.last_log_start_offset = -1
+        self.turn = 0
+        """Greater than that of every target that got data earlier; 0 if it got none yet."""
 
 
 class Settled:
@@ -77,12 +80,13 @@ class Settled:
         """When all partitions are looked at again all the same."""
         self.fetches = fetches
         self.unsettled = unsettled
+        """With those that the fetcher has left out since."""
 
 
 class FetchSession:
     """The targets in the order they are served: a served partition goes to the end, so that none starves."""
 
-    __slots__ = ("epoch", "last_used", "session_id", "settled", "targets", "updates", "uses_topic_ids")
+    __slots__ = ("epoch", "last_used", "session_id", "settled", "targets", "turns", "updates", "uses_topic_ids")
 
     def __init__(self, session_id: int, uses_topic_ids: bool) -> None:
         self.session_id = session_id
@@ -90,6 +94,8 @@ class FetchSession:
         self.uses_topic_ids = uses_topic_ids
         self.targets: dict[TargetKey, FetchTarget] = {}
         self.last_used = 0.0
+        self.turns = 0
+        """The last `FetchTarget.turn`."""
         self.updates = 0
         """How many requests have changed the targets."""
         self.settled: Settled | None = None
@@ -115,12 +121,11 @@ class FetchSession:
                 target.current_leader_epoch = wanted.current_leader_epoch
                 target.last_fetched_epoch = wanted.last_fetched_epoch
                 target.log_start_offset = wanted.log_start_offset
-        if self.settled is not None:
-            self.settled.unsettled.update(named)
         for forgotten in request.forgotten_topics_data:
             key = forgotten.topic_id if by_id else forgotten.topic
-            for partition in forgotten.partitions:
-                targets.pop((key, partition), None)
+            named += [(key, gone) for gone in forgotten.partitions if targets.pop((key, gone), None) is not None]
+        if self.settled is not None:
+            self.settled.unsettled.update(named)
 
     def served(self, targets: Iterable[FetchTarget]) -> None:
         """These got data: they are read last next time."""
@@ -129,6 +134,8 @@ class FetchSession:
             key = (target.topic, target.partition)
             if key in order:
                 order[key] = order.pop(key)
+                self.turns += 1
+                target.turn = self.turns
 
 
 class FetchSessionCache:

@@ -2,6 +2,7 @@
 fetch, instead of thousands to which nothing has (ADR 61).
 """
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from ottla.ids import BrokerId
@@ -32,7 +33,8 @@ def epoch_of(request: FetchRequest) -> int:
 def unsettled_targets(
     replicas: "ReplicaManager", session: FetchSession, request: FetchRequest, context: "RequestContext", now: float
 ) -> list[FetchTarget] | None:
-    """The partitions that may not be as they were when the session's fetches looked last; None for all."""
+    """The partitions that may not be as they were when the session's fetches looked last, in the order in which they
+    are served; None for all."""
     settled = session.settled
     if (
         settled is None
@@ -49,7 +51,7 @@ def unsettled_targets(
     keys = settled.unsettled.union(
         (each.log.topic_id, each.topic_partition.partition) for each in changed if each.log.topic_id is not None
     )
-    return [target for key in keys if (target := targets.get(key)) is not None]
+    return sorted((target for key in keys if (target := targets.get(key)) is not None), key=attrgetter("turn"))
 
 
 class Look:
@@ -84,14 +86,16 @@ class Look:
         return not self._settled.unsettled
 
     def begin_with(self, some: list[FetchTarget]) -> None:
-        """Look at some partitions only. The other ones count as followed from now on."""
+        """Look at some partitions only. The other ones of the session count as followed from now on."""
         if self._is_first and self._session.settled is not None:
             known, changes = self._session.settled, self.changes
-            for target in some:
-                known.unsettled.add((target.topic, target.partition))
-                partition = self._replicas.find(target.topic, target.partition)
+            known.unsettled.update((target.topic, target.partition) for target in some)
+            for key in known.unsettled:
+                partition = self._replicas.find(*key)
                 if partition is not None:
                     partition.leave_quiet_fetches(BrokerId(self._replica))
+            targets = self._session.targets  # without those that the follower has left out by now
+            known.unsettled = {key for key in known.unsettled if key in targets}
             known.fetches.at = max(self._now, known.fetches.at)
             known.changes = changes
             self._settled = known

@@ -11,7 +11,14 @@ import pytest
 from tests.unit.replication.leader_and_follower import FOLLOWER, LEADER, TOPIC_ID, TP, Side, batch
 
 from ottla.ids import PartitionId, TopicPartition
-from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ReplicaState
+from ottla.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    ReplicaState,
+)
 from ottla.replication.decisions.in_sync import Follower
 from ottla.replication.delayed import ParkedFetches, Wakings
 from ottla.replication.environment import REMEMBERED_CHANGES, LedChanges
@@ -81,6 +88,8 @@ class Leader:
         replica_epoch: int = EPOCH,
         *,
         partitions: Sequence[int] = (0,),
+        without: Sequence[int] = (),
+        max_bytes: int = 1 << 20,
     ) -> FetchResponse | Deferred[FetchResponse]:
         """A fetch of the follower; an offset is mentioned only where it has changed."""
         wanted = [
@@ -99,10 +108,11 @@ class Leader:
             replica_state=ReplicaState(replica_id=FOLLOWER, replica_epoch=replica_epoch),
             max_wait_ms=wait_ms,
             min_bytes=1,
+            max_bytes=max_bytes,
             session_id=self.session_id,
             session_epoch=self._session_epoch,
             topics=[FetchTopic(topic_id=TOPIC_ID, partitions=wanted)] if wanted else [],
-            forgotten_topics_data=[],
+            forgotten_topics_data=[ForgottenTopic(topic_id=TOPIC_ID, partitions=list(without))] if without else [],
             rack_id="",
         )
         answer = handle(self._parts, request, self.context)
@@ -251,6 +261,37 @@ def test_partitions_that_are_not_looked_at_are_followed_and_those_that_lag_are_n
             assert leader.follower(number).caught_up_at == 5.0
 
     run(tmp_path, check, count=5)
+
+
+def test_a_partition_that_the_follower_leaves_out_is_not_followed(tmp_path: Path) -> None:
+    async def check(leader: Leader) -> None:
+        leader.now = 1.0
+        leader.fetch(wait_ms=0)
+        leader.now = 2.0
+        leader.fetch(wait_ms=0, without=[2])
+        leader.now = 3.0
+        leader.fetch(wait_ms=0)
+        assert leader.follower(2).last_fetch_at == 1.0
+        assert leader.follower(1).last_fetch_at == 3.0
+
+    run(tmp_path, check, count=5)
+
+
+def test_partitions_with_more_than_fits_take_turns(tmp_path: Path) -> None:
+    async def check(leader: Leader) -> None:
+        busy, ends = (1, 4, 7), dict.fromkeys((1, 4, 7), 0)
+        for number in busy:
+            for _ in range(4):
+                leader.sides[number].partition.append(batch(b"v" * 300))
+        answer = leader.fetch(wait_ms=0, max_bytes=400)
+        for _ in range(6):
+            assert isinstance(answer, FetchResponse)
+            [number] = (data.partition_index for topic in answer.responses for data in topic.partitions if data.records)
+            ends[number] += 1
+            answer = leader.fetch(ends[number], partitions=[number], wait_ms=0, max_bytes=400)
+        assert ends == {1: 2, 4: 2, 7: 2}
+
+    run(tmp_path, check, count=9)
 
 
 def test_a_fetch_that_names_a_partition_waits_for_all_of_the_session(tmp_path: Path) -> None:
