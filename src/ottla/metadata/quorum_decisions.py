@@ -88,14 +88,25 @@ class QuorumDecisions(DecidingMetadata):
             raise NotController(f"node {self.broker_id} is not the active controller; {known}")
 
     async def confirm(self, since_s: float) -> None:
-        """Return once this node certainly led the quorum after a time of its clock; a record that changes nothing
-        is committed if nothing else shows that.
+        """Return once this node certainly led the quorum after a time of its clock: something that it appended later is
+        committed, a record that changes nothing if need be. Waits for the next decision's commit, but not in the queue.
 
         A node that others have replaced without its knowledge cannot commit. Raises `NotController`, `NotQuorumLeader`.
         """
         self.check_active()
         if self._log.led_at_s > since_s:
             return
+        own = asyncio.ensure_future(self._commit_nothing(since_s))
+        others = asyncio.ensure_future(self._log.until_led_after(since_s))
+        try:
+            await asyncio.wait((own, others), return_when=asyncio.FIRST_COMPLETED)
+            if own.done():
+                own.result()
+        finally:
+            own.cancel()
+            others.cancel()
+
+    async def _commit_nothing(self, since_s: float) -> None:
         async with self.changing:
             self.check_active()
             if self._log.led_at_s <= since_s:

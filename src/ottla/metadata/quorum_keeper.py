@@ -3,6 +3,7 @@
 A change is one batch, or a transaction of several if it is too large for one (KIP-868): all of it counts, or nothing.
 """
 
+import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
@@ -54,10 +55,17 @@ class QuorumKeeper:
         self.led_at_s = NEVER
         """When this node certainly led the quorum, by its own clock: no other node had been elected when it appended
         what is committed."""
+        self._has_committed = asyncio.Event()
 
     def begin_term(self, epoch: int) -> None:
         """Append in this epoch from now on."""
         self.epoch, self.led_at_s = epoch, NEVER
+
+    async def until_led_after(self, since_s: float) -> None:
+        """Wait for a commit of something that was appended after a time."""
+        while self.led_at_s <= since_s:
+            self._has_committed.clear()
+            await self._has_committed.wait()
 
     async def read(self) -> Found:
         """What has been replayed."""
@@ -141,6 +149,7 @@ class QuorumKeeper:
             await committed
         if batches and self.epoch == epoch:
             self.led_at_s = began_s
+            self._has_committed.set()
 
 
 def _begins_transaction(record: bytes) -> bool:

@@ -299,6 +299,29 @@ class TestBrokers:
 
         run(scenario, metadata_max_idle_interval_ms="0")
 
+    def test_a_heartbeat_does_not_queue_behind_decisions(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        async def scenario(alone: ControllerAlone) -> None:
+            one, *_ = await three_brokers(alone)
+            await asyncio.sleep(0.9)  # the others have not sent any yet
+            at_once = alone.node.append
+
+            async def committed(values: Sequence[bytes], epoch: int) -> int:
+                await asyncio.sleep(1)
+                return await at_once(values, epoch=epoch)
+
+            monkeypatch.setattr(
+                alone.node, "append", lambda values, *, epoch: asyncio.ensure_future(committed(values, epoch))
+            )
+            topics = [asyncio.create_task(create_topic(alone, f"t{number}", [1])) for number in range(9)]
+            await asyncio.sleep(0.5)
+            began = alone.loop.time()
+            await one.beat()
+            assert alone.loop.time() - began < 1.5, "the commit of the first one shows enough"
+            assert sum(topic.done() for topic in topics) < 3
+            await asyncio.gather(*topics)
+
+        run(scenario, metadata_max_idle_interval_ms="0")
+
     def test_heartbeats_alone_keep_a_controller_sure_of_itself(self) -> None:
         async def scenario(alone: ControllerAlone) -> None:
             await three_brokers(alone)
