@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from ottla.broker import Broker
-from ottla.collector import collect_quickly
+from ottla.collector import collect_quickly, look_seldom
 from ottla.errors import OttlaError, sentence
 
 log = logging.getLogger("ottla")
@@ -79,6 +79,7 @@ def main(
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     descriptors = allow_many_descriptors()
     keep_freed_memory()
+    look_seldom()
     loop = new_event_loop()
     try:
         return loop.run_until_complete(_serve(properties_file, overrides, strict, allow_insecure, descriptors, ready))

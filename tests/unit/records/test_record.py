@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from struct import pack_into
 
 import pytest
@@ -12,6 +13,7 @@ from ottla.records.record import (
     Record,
     append_varint,
     decode_records,
+    decode_values,
     encode_batch,
     iter_slices,
     read_varint,
@@ -125,6 +127,32 @@ def test_damaged_records_never_crash_the_decoder(data: st.DataObject) -> None:
         list(decode_records(batch, max_bytes=1 << 20))
     except OttlaError as problem:
         assert isinstance(problem, CorruptMessage)  # noqa: PT017 # either all is well or it is this
+
+
+def _values_by(decode: Callable[[bytearray], list[bytes | None]], batch: bytearray) -> list[bytes | None] | str:
+    try:
+        return decode(batch)
+    except CorruptMessage as problem:
+        return str(problem)
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(st.tuples(st.integers(0, 2**41), st.none() | st.binary(max_size=200)), min_size=1, max_size=20),
+    st.none() | st.tuples(st.integers(0, 2**16), st.integers(0, 255)),
+    st.booleans(),
+    st.sampled_from(Compression),
+)
+def test_values_alone_are_those_of_the_records(
+    rows: list[tuple[int, bytes | None]], damage: tuple[int, int] | None, has_keys: bool, codec: Compression
+) -> None:
+    records = [Record(i, at, b"k" if has_keys and i % 3 else None, value) for i, (at, value) in enumerate(rows)]
+    batch = encode_batch(records, compression=codec)
+    if damage is not None:
+        batch[61 + damage[0] % (len(batch) - 61)] = damage[1]
+    header = read_header(batch)
+    expected = _values_by(lambda it: [record.value for record in decode_records(it, header)], batch)
+    assert _values_by(lambda it: decode_values(it, header), batch) == expected
 
 
 def test_end_markers_round_trip() -> None:

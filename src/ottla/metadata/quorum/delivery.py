@@ -21,7 +21,7 @@ from ottla.metadata.quorum.metadata_log import MetadataLog
 from ottla.metadata.quorum.node import CommittedBatch, LeaderAndEpoch, Listener, SnapshotRecords
 from ottla.quorum.replicas import OffsetAndEpoch
 from ottla.records.batch import BatchHeader, Buffer, iter_batches
-from ottla.records.record import decode_records
+from ottla.records.record import decode_values
 from ottla.slices import Slices
 
 log = logging.getLogger(__name__)
@@ -185,7 +185,7 @@ def _groups(view: memoryview, start: int, committed: int) -> Iterator[tuple[Comm
             continue
         if header.next_offset > committed:
             break
-        found = [] if header.is_control else [record.value or b"" for record in decode_records(view, header)]
+        found = [] if header.is_control else [value or b"" for value in decode_values(view, header)]
         if waiting and not _belongs(header, waiting[0], len(records) + len(found)):
             yield _group(waiting, records)
             waiting, records = [], []

@@ -30,7 +30,7 @@ from ottla.quorum.control_records import (
 from ottla.quorum.effects import ControlRecord
 from ottla.quorum.replicas import OffsetAndEpoch
 from ottla.records.batch import HEADER_SIZE, BatchHeader, read_header
-from ottla.records.record import decode_records
+from ottla.records.record import decode_values
 
 log = logging.getLogger(__name__)
 
@@ -124,9 +124,9 @@ def read_records(fs: FileSystem, path: str) -> Iterator[bytes]:
     for header in scan(file, path, 0, file.size(), check_crc=True):
         if not header.is_control:
             batch = bytes(file.read(header.position, header.size_bytes))
-            for record in decode_records(batch, header._replace(position=0)):
-                if record.value is not None:
-                    yield record.value
+            for value in decode_values(batch, header._replace(position=0)):
+                if value is not None:
+                    yield value
 
 
 class SnapshotWriter:
