@@ -150,7 +150,7 @@ class LogDirectories:
 
     def is_stale(self, log: PartitionLog) -> bool:
         """Is a log that was found here perhaps older than what this broker had?"""
-        return any(directory.is_stale and directory.path == log.directory.parent for directory in self.online)
+        return any(directory.is_stale and directory.path == log.log_dir for directory in self.online)
 
     @property
     def online(self) -> list[LogDirectory]:

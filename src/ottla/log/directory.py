@@ -255,7 +255,7 @@ class LogDirectory:
                 config = configs[partition.topic] = config_for(partition.topic)
             try:
                 log = PartitionLog.open(
-                    Path(self._path, name),
+                    self._file(name),
                     partition,
                     config,
                     fs=self._fs,
@@ -263,6 +263,7 @@ class LogDirectory:
                     recovery_point=self._recovery_points.get(partition, Offset(0)),
                     log_start_offset=self._log_starts.get(partition, Offset(0)),
                     clean_shutdown=self.was_clean,
+                    may_be_planned=True,
                 )
             except (OSError, KafkaStorageError) as problem:
                 logger.error("cannot open %s/%s: %s", self._path, name, problem)
@@ -315,7 +316,7 @@ class LogDirectory:
         # Of a deleted or lost one of that name: what was true of it must not outlive it.
         checkpoints = self.prepare_checkpoints() if partition in self._checkpointed else None
         return NewLog(
-            Path(self._file(str(partition))),
+            self._file(str(partition)),
             partition,
             topic_id,
             config,

@@ -39,6 +39,10 @@ class Opening(NamedTuple):
             preallocated_bytes=self.config.preallocated_bytes,
         )
 
+    def plan(self, base: int) -> Segment:
+        """A new segment that has no files yet."""
+        return Segment.planned(self.fs, self.directory, base, created_ms=self.clock.now_ms())
+
     def remove(self, segment: Segment) -> None:
         """The segment's files. Raises OSError."""
         for path in segment.file_paths():

@@ -6,7 +6,6 @@ the owner's thread    any thread     the owner's thread
 
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Protocol
 
 from ottla.clock import Clock
@@ -30,7 +29,7 @@ class NewLog:
 
     def __init__(
         self,
-        path: Path,
+        path: str,
         partition: TopicPartition,
         topic_id: TopicId | None,
         config: LogConfig,
@@ -57,7 +56,7 @@ class NewLog:
 
     def make(self) -> None:
         """Make the files; slow, in any thread, once."""
-        fresh = not self._fs.exists(str(self._path))
+        fresh = not self._fs.exists(self._path)
         try:
             if self._before is not None:
                 self._before.write()
@@ -70,14 +69,15 @@ class NewLog:
                 clean_shutdown=True,
                 topic_id=self.topic_id,
                 prepare=self._prepare,
+                may_be_planned=True,
             )
             if self._after is not None:
                 self._after.write()
         except OSError as problem:
             self._problem = problem
             with suppress(OSError):
-                if fresh and self._fs.exists(str(self._path)):
-                    self._fs.remove_tree(str(self._path))
+                if fresh and self._fs.exists(self._path):
+                    self._fs.remove_tree(self._path)
         except OttlaError as problem:
             self._problem = problem
 

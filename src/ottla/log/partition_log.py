@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -42,6 +43,10 @@ from ottla.records.batch import (
 logger: Final = logging.getLogger(__name__)
 
 
+_path: Final = cache(Path)
+"""For log directories, which are few: to make a path, and to hash it, takes longer than what is looked up by it."""
+
+
 def _nobody(problem: OSError) -> None:
     """The default callback: the failed operation raises the error anyway."""
 
@@ -62,7 +67,7 @@ class PartitionLog:
 
     def __init__(
         self,
-        directory: Path,
+        directory: Path | str,
         topic_partition: TopicPartition,
         config: LogConfig,
         fs: FileSystem,
@@ -101,7 +106,7 @@ class PartitionLog:
     @classmethod
     def open(
         cls,
-        directory: Path,
+        directory: Path | str,
         topic_partition: TopicPartition,
         config: LogConfig,
         *,
@@ -112,35 +117,43 @@ class PartitionLog:
         clean_shutdown: bool = False,
         topic_id: TopicId | None = None,
         prepare: Callable[[str], None] | None = None,
+        may_be_planned: bool = False,
     ) -> "PartitionLog":
         """Opens or creates the log in `directory`, recovering it as far as needed.
 
-        `prepare` is called with a new directory before the log has any file there.
+        `prepare` is called with a new directory before the log has any file there. A log without records
+        `may_be_planned`: its first record makes the files of its segment.
 
         Raises InconsistentTopicId if the directory belongs to another topic of that name, OSError,
         KafkaStorageError for malformed checkpoints.
         """
         path = os.fspath(directory)
         fresh = not fs.exists(path)
+        may_be_planned = may_be_planned and not config.preallocated_bytes
         if fresh:
             fs.make_directory(path)
             if prepare is not None:
                 prepare(path)
-        loaded = recovery.load(
-            fs,
-            path,
-            config,
-            clock,
-            recovery_point=recovery_point,
-            log_start_offset=log_start_offset,
-            clean_shutdown=clean_shutdown or fresh,
-        )
+        if fresh and may_be_planned:
+            loaded = recovery.begin(fs, path, config, clock)
+        else:
+            loaded = recovery.load(
+                fs,
+                path,
+                config,
+                clock,
+                recovery_point=recovery_point,
+                log_start_offset=log_start_offset,
+                clean_shutdown=clean_shutdown or fresh,
+                may_be_planned=may_be_planned,
+            )
         log = cls(directory, topic_partition, config, fs, clock, loaded)
         if fresh:
             log._durability.unsynced.directories.append(os.path.dirname(path))
             log._durability.is_cut_synced = True
-            fs.write_bytes(f"{path}/{names.LEADER_EPOCHS}", log.leader_epochs.encode(), sync=False)
-            log.leader_epochs.dirty = False
+            if not may_be_planned:
+                fs.write_bytes(f"{path}/{names.LEADER_EPOCHS}", log.leader_epochs.encode(), sync=False)
+                log.leader_epochs.dirty = False
         if topic_id is not None:
             log.assign_topic_id(topic_id)
         return log
@@ -166,6 +179,11 @@ class PartitionLog:
     @property
     def directory(self) -> Path:
         return Path(self._directory)
+
+    @property
+    def log_dir(self) -> Path:
+        """The log directory that it is in, one of `log.dirs`."""
+        return _path(os.path.dirname(self._directory))
 
     @property
     def size_bytes(self) -> int:

@@ -57,11 +57,19 @@ def load(
     recovery_point: Offset,
     log_start_offset: Offset,
     clean_shutdown: bool,
+    may_be_planned: bool = False,
 ) -> LoadedLog:
-    """Opens the directory, which exists; no descriptor is left open. Raises OSError, and KafkaStorageError for a
-    malformed partition.metadata."""
+    """Opens the directory, which exists; no descriptor is left open. Where nothing was ever written to the log, its
+    segment `may_be_planned`.
+
+    Raises OSError, and KafkaStorageError for a malformed partition.metadata.
+    """
     opening = Opening(fs, directory, config, clock, recovery_point, log_start_offset, clean_shutdown)
     found = find_files(opening)
+    if may_be_planned and not (
+        found.segments or found.snapshots or found.changed or recovery_point > 0 or log_start_offset
+    ):
+        return _never_written(opening, found.topic_id)
     segments, repaired = _usable_segments(opening, found)
     epochs = LeaderEpochs() if found.epochs is None else found.epochs
     segments, end_offset, cut = _up_to_the_end(opening, segments, epochs)
@@ -88,6 +96,19 @@ def load(
         snapshots,
         found.topic_id,
         changed,
+    )
+
+
+def begin(fs: FileSystem, directory: str, config: LogConfig, clock: Clock) -> LoadedLog:
+    """A new log in a new directory; its segment is planned."""
+    return _never_written(Opening(fs, directory, config, clock, Offset(0), Offset(0), is_clean=True), None)
+
+
+def _never_written(opening: Opening, topic_id: TopicId | None) -> LoadedLog:
+    """A log without segments, whose first one is made when its first record comes."""
+    begin = Offset(0)
+    return LoadedLog(
+        [opening.plan(begin)], begin, begin, begin, LeaderEpochs(), ProducerState(begin), [], topic_id, changed=False
     )
 
 

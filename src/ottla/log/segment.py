@@ -65,6 +65,7 @@ class Segment:
         "_suffix",
         "base_offset",
         "created_ms",
+        "is_made",
         "needs_cut",
         "offset_index",
         "size",
@@ -106,6 +107,8 @@ class Segment:
         self._older_positions: dict[int, int] = {}
         self._preallocated = False
         """Is the file longer than `size`, to make room for later batches?"""
+        self.is_made = True
+        """Whether it has files: the first segment of a log has none before its first record."""
 
     @classmethod
     def create(
@@ -124,17 +127,32 @@ class Segment:
         With `preallocated_bytes` the `.log` has that length at once (`preallocate`), and is cut to what it holds by
         `finish`. As in Kafka that is a length of zeros: the file system gives them room when they are written.
         """
-        segment = cls(fs, directory, base_offset, created_ms=created_ms, suffix=suffix)
-        try:
-            for path in (segment.path, segment.offset_index.path, segment.time_index.path):
-                fs.write_bytes(path, b"", sync=False)
-            if preallocated_bytes:
-                segment.file.truncate(preallocated_bytes)
-                segment._preallocated = True
-        except OSError:
-            segment.discard()  # a full disk may refuse a file and leave its name
-            raise
+        segment = cls.planned(fs, directory, base_offset, created_ms=created_ms, suffix=suffix)
+        segment.make(preallocated_bytes)
         return segment
+
+    @classmethod
+    def planned(
+        cls, fs: FileSystem, directory: str, base_offset: int, *, created_ms: int, suffix: str = ""
+    ) -> "Segment":
+        """A new, empty segment whose files `make` makes."""
+        segment = cls(fs, directory, base_offset, created_ms=created_ms, suffix=suffix)
+        segment.is_made = False
+        return segment
+
+    def make(self, preallocated_bytes: int = 0) -> None:
+        """Makes the files of a planned segment. Raises OSError, having removed what it made."""
+        try:
+            for path in (self.path, self.offset_index.path, self.time_index.path):
+                self._fs.write_bytes(path, b"", sync=False)
+            self.is_made = True
+            if preallocated_bytes:
+                self.file.truncate(preallocated_bytes)
+                self._preallocated = True
+        except OSError:
+            self.is_made = False
+            self.discard()  # a full disk may refuse a file and leave its name
+            raise
 
     def __repr__(self) -> str:
         return f"Segment({self.path}, {self.size} bytes)"
@@ -151,6 +169,8 @@ class Segment:
         """The open file; opened again after `release`."""
         file = self._file
         if file is None:  # `release` may come by between two lines
+            if not self.is_made and self._suffix != names.DELETED:
+                self.make()
             file = self._file = self._fs.open(self.path)
         return file
 

@@ -2,6 +2,7 @@
 
 import errno
 import logging
+import os
 import random
 from collections.abc import Sequence
 from typing import Final
@@ -42,6 +43,7 @@ class SegmentFiles:
         "_clock",
         "_directory",
         "_fs",
+        "_is_unnamed",
         "_jitter_ms",
         "_outgrown",
         "durability",
@@ -60,6 +62,8 @@ class SegmentFiles:
         """Room that a segment has to find, or the log goes on in the one before; 0: a full disk refuses appends."""
         self._outgrown: Segment | None = None
         """The segment that the log went on in for lack of room."""
+        self._is_unnamed = not loaded.segments[-1].is_made
+        """Whether the files of the first segment are still to be made, or were made and no sync knows of them."""
         self.segments = SegmentList(fs, loaded.segments)
         self.durability: Durability[Segment] = Durability(
             loaded.recovery_point,
@@ -103,6 +107,8 @@ class SegmentFiles:
         ):
             segment = self._next(first_offset, len(batches), config, state)
         try:
+            if self._is_unnamed:
+                self._begin(segment, config)
             segment.append(
                 batches,
                 first_offset=first_offset,
@@ -120,6 +126,14 @@ class SegmentFiles:
                 batches, first_offset, last_offset, max_timestamp_ms, offset_of_max_timestamp, config, now_ms, state
             )
         return segment
+
+    def _begin(self, segment: Segment, config: LogConfig) -> None:
+        """Makes the files of a log's first segment, unless it has them; the next sync brings their names to the
+        disk."""
+        if not segment.is_made:
+            segment.make(config.preallocated_bytes)
+        self.durability.unsynced.directories += [self._directory, os.path.dirname(self._directory)]
+        self._is_unnamed = False
 
     @property
     def may_roll_freely(self) -> bool:

@@ -118,7 +118,7 @@ class AlterLogDirs:
         if going is not None and going.directory is directory:
             return
         self._cancel(topic_partition)
-        if partition.log.directory.parent != directory.path:
+        if partition.log.log_dir != directory.path:
             self._begin(partition, directory)
 
     def futures(self) -> dict[TopicPartition, Future]:
@@ -142,7 +142,7 @@ class AlterLogDirs:
             name = directory.futures.pop(at, None)
             if name is not None:
                 self._in_thread(partial(directory.remove_future, name))
-                if partition.log.directory.parent != directory.path and at not in self._moves:
+                if partition.log.log_dir != directory.path and at not in self._moves:
                     self._begin(partition, directory)
 
     def _in_thread(self, work: Callable[[], None]) -> None:

@@ -390,7 +390,7 @@ class LeaderFetcher:
         due, rest_s = len(self._copies), math.inf
         for copy in self._to_look_at(now, full):
             log_of_copy = copy.partition.log
-            if not copy.is_current or (full and log_of_copy.directory.parent in full):
+            if not copy.is_current or (full and log_of_copy.log_dir in full):
                 session.drop(copy.key)  # a leader waits for a follower that fetches and has had everything a moment ago
                 due -= 1
                 continue
@@ -526,7 +526,7 @@ class LeaderFetcher:
             assert data.diverging_epoch is not None
             offset = divergence(own, data.diverging_epoch)
             if not takes_back(own, offset) and own.expect_cut(offset):
-                expecting.setdefault(own.directory.parent, []).append(own)
+                expecting.setdefault(own.log_dir, []).append(own)
         try:
             for logs in expecting.values():
                 try:

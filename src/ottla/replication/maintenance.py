@@ -109,7 +109,7 @@ class Maintenance:
         deletions: list[tuple[Partition, Deletion]] = []
 
         def apply(partition: "Partition") -> None:
-            points = self._written.get(partition.log.directory.parent, {})
+            points = self._written.get(partition.log.log_dir, {})
             written = min(points.get(partition.topic_partition, Offset(0)), partition.log.recovery_point)
             deletion = partition.log.apply_retention(now_ms, before=written)
             needed = max(partition.log.segments[-1].base_offset, partition.log.log_start_offset)

@@ -304,7 +304,7 @@ class ReplicaManager:
         if found is not None and not may_lack and self.directories.is_stale(found):
             self._loaded[tp] = found
             raise KafkaStorageError(
-                f"{tp} is in {found.directory.parent}, an old copy of what this broker had; another replica has to lead"
+                f"{tp} is in {found.log_dir}, an old copy of what this broker had; another replica has to lead"
             )
         if found is None:
             is_set_aside = tp in self._refilling
@@ -321,7 +321,7 @@ class ReplicaManager:
         else:
             found.assign_topic_id(topic_id)
             found.update_config(settings)
-        flusher = self._flushers[found.directory.parent]
+        flusher = self._flushers[found.log_dir]
         throughput = self.throughput.held(name)
         partition = Partition(tp, found, flusher, self._wakings.wake, self._environment, throughput)
         self._held[tp] = self._held[topic_id, number] = partition
@@ -350,7 +350,7 @@ class ReplicaManager:
 
     def change_log(self, partition: Partition, copy: "PartitionLog") -> None:
         """Serve the replica from another log directory, in which there is a copy of its log."""
-        partition.change_log(copy, self._flushers[copy.directory.parent])
+        partition.change_log(copy, self._flushers[copy.log_dir])
         self.on_moved(partition)
 
     def fence(self) -> None:
@@ -406,10 +406,10 @@ class ReplicaManager:
 
     def take_offline(self, directory: "LogDirectory", reason: str) -> int:
         """The log directory has failed: hold nothing of what is in it any more; how many partitions that were."""
-        gone = [partition for partition in self.partitions() if partition.log.directory.parent == directory.path]
+        gone = [partition for partition in self.partitions() if partition.log.log_dir == directory.path]
         for partition in gone:
             self._remove(partition, ErrorCode.KAFKA_STORAGE_ERROR)
-        unclaimed = {tp for tp, found in self._loaded.items() if found.directory.parent == directory.path}
+        unclaimed = {tp for tp, found in self._loaded.items() if found.log_dir == directory.path}
         for tp in unclaimed:
             del self._loaded[tp]
         self._offline |= {partition.topic_partition for partition in gone} | unclaimed

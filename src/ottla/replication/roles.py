@@ -138,7 +138,7 @@ class ReplicaRoles:
             log.exception("%s-%d cannot be held here", name, state.partition_index)
             return ErrorCode.UNKNOWN_SERVER_ERROR
         held = self._replicas.find(topic_id, state.partition_index)
-        is_full = held is not None and held.log.directory.parent in self._replicas.full_directories()
+        is_full = held is not None and held.log.log_dir in self._replicas.full_directories()
         return LACKS_ROOM if is_full else ErrorCode.NONE
 
     async def stop(self, request: StopReplicaRequest) -> dict[tuple[str, int], ErrorCode]:

@@ -148,7 +148,7 @@ class DirectoryAssignments:
         full, alive = self._replicas.full_directories(), self._metadata.image.brokers
         found: list[tuple[Key, UUID]] = []
         for partition in self._replicas.partitions():
-            path, topic_id = partition.log.directory.parent, partition.log.topic_id
+            path, topic_id = partition.log.log_dir, partition.log.topic_id
             if topic_id is None or path not in online:
                 continue
             key: Key = (topic_id, partition.topic_partition.partition)

@@ -107,6 +107,7 @@ class LogDriver:
             clean_shutdown=clean,
             recovery_point=Offset(recovery_point),
             log_start_offset=Offset(log_start),
+            may_be_planned=True,
         )
 
     def reopen(self, log: PartitionLog) -> PartitionLog:

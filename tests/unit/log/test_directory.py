@@ -148,12 +148,15 @@ def test_what_is_known_of_a_partition_that_cannot_be_opened_is_kept(tmp_path: Pa
 
 def test_the_names_of_the_files(tmp_path: Path) -> None:
     directories = _open(tmp_path)
-    directories.create_log(_tp(7), TopicId(UUID(int=1)), CONFIG)
+    log = directories.create_log(_tp(7), TopicId(UUID(int=1)), CONFIG)
+    assert [path.name for path in (tmp_path / "some-topic-7").iterdir()] == ["partition.metadata"]
+    log.append_as_leader(_batch(), LeaderEpoch(0))
     directories.close()
     assert {path.name for path in (tmp_path / "some-topic-7").iterdir()} == {
         "00000000000000000000.log",
         "00000000000000000000.index",
         "00000000000000000000.timeindex",
+        "00000000000000000002.snapshot",
         "leader-epoch-checkpoint",
         "partition.metadata",
     }
