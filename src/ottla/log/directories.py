@@ -37,6 +37,10 @@ class LogDirectories:
         self._had_by: dict[UUID, list[UUID]] = {}
         """Earlier processes that had each of the directories, by its id."""
         self._goes_on = goes_on
+        self.wants_to_stay_open = False
+        """Whether the logs stay open, if they can, while one broker of this process ends and another begins."""
+        self.stayed_open = False
+        """Whether they did so the last time."""
         self.is_incomplete = False
         """Whether a directory that this broker had in its cluster is missing."""
 
@@ -307,13 +311,21 @@ class LogDirectories:
             directory.delete(partition)
 
     def unload(self) -> None:
-        """As `LogDirectory.unload`, of all."""
-        for directory in self.directories:
-            directory.unload()
+        """As `LogDirectory.unload`, of all, unless they stay open."""
+        if not self._stay_open():
+            for directory in self.directories:
+                directory.unload()
 
     def close(self) -> None:
-        for directory in self.directories:
-            directory.close()
+        """As `unload`; frees the locks."""
+        if not self._stay_open():
+            for directory in self.directories:
+                directory.close()
+
+    def _stay_open(self) -> bool:
+        """Whether the logs stay open. What is not synced yet is the affair of those that go on with them."""
+        self.stayed_open = self.wants_to_stay_open and all(each.may_stay_open() for each in self.directories)
+        return self.stayed_open
 
 
 def _age(log: PartitionLog) -> tuple[int, int]:

@@ -170,6 +170,9 @@ class LogDirectory:
         """
         self.lock()
         try:
+            if self._loaded:  # its logs have stayed open: only its owner may be another part of the process
+                meta_properties.claim(self._fs, self._path, cluster_id, node_id, zookeeper=zookeeper)
+                return
             try:
                 self.directory_id = meta_properties.claim(
                     self._fs, self._path, cluster_id, node_id, zookeeper=zookeeper
@@ -223,6 +226,8 @@ class LogDirectory:
         A partition that cannot be opened is named in the log and left out; the next shutdown is then no clean one.
         Raises KafkaStorageError, also when it has been abandoned: the directory counts as not loaded then.
         """
+        if self._loaded:  # they have stayed open
+            return self.logs
         try:
             entries = sorted(name for name, is_directory, _ in self._fs.names(self._path) if is_directory)
             if self.was_clean:
@@ -533,6 +538,18 @@ class LogDirectory:
         """As `unload`; frees the lock."""
         self.unload()
         self._lock = None
+
+    def may_stay_open(self) -> bool:
+        """Whether another part of this process can go on with the logs as they are, since they are all there is."""
+        if not self._loaded or self.offline_reason is not None or self.being_made or self._unopened:
+            return False
+        try:
+            found = [name for name, is_directory, _ in self._fs.names(self._path) if is_directory]
+        except OSError:
+            return False
+        there = {partition for name in found if (partition := names.partition_of(name)) is not None}
+        is_moving = any(names.future_partition_of(name) is not None for name in found)
+        return not is_moving and {each for each in there if each.topic != names.METADATA_TOPIC} == self.logs.keys()
 
     def unload(self) -> None:
         """Closes all logs, writes checkpoints and, if all went well, the clean-shutdown marker; `acquire` and `load`

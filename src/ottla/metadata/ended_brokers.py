@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 LOOKS: Final = 2
 LOOK_AGAIN_S: Final = 0.1
 """One refusal may meet a broker that is rebinding its port."""
+LOOKS_IN_A_MOVE: Final = 10
+"""A broker that goes from ZooKeeper to the quorum closes its ports meanwhile; its heartbeats show that it is alive."""
 TIMEOUT_S: Final = 1.0
 MOST_CONNECTIONS: Final = 10_000
 
@@ -33,8 +35,12 @@ class EndedBrokers:
         reach: Connect,
         brokers: Callable[[], Mapping[BrokerId, BrokerImage]],
         ended: Callable[[BrokerId, int], Awaitable[None]],
+        *,
+        looks: int = LOOKS,
     ) -> None:
-        """`brokers` are those that are not fenced; `ended` gets the number and the epoch of one that has ended."""
+        """`brokers` are those that are not fenced; `ended` gets the number and the epoch of one that has ended;
+        `looks` refusals in a row show that."""
+        self._looks = looks
         self._reach = reach
         self._brokers = brokers
         self._ended = ended
@@ -72,7 +78,7 @@ class EndedBrokers:
         await self._tasks.close()
 
     async def _look(self, broker: BrokerImage) -> None:
-        for _ in range(LOOKS):
+        for _ in range(self._looks):
             await asyncio.sleep(LOOK_AGAIN_S)
             if broker.broker_id in self._newest or not await self._is_refused(broker):
                 return

@@ -325,6 +325,8 @@ class ReplicaManager:
         throughput = self.throughput.held(name)
         partition = Partition(tp, found, flusher, self._wakings.wake, self._environment, throughput)
         self._held[tp] = self._held[topic_id, number] = partition
+        if self.directories.stayed_open:  # the flusher before may have left something to this one
+            partition.mark_dirty()
         self.on_held(partition)
         return partition
 

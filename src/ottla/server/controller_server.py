@@ -19,7 +19,7 @@ from ottla.cluster.metadata_log.levels import CONTROLLER_REGISTRATIONS_SINCE, RA
 from ottla.config.authorizer import authorizer_settings
 from ottla.errors import ErrorCode, OttlaError
 from ottla.metadata.decisions import new_id
-from ottla.metadata.ended_brokers import EndedBrokers
+from ottla.metadata.ended_brokers import LOOKS, LOOKS_IN_A_MOVE, EndedBrokers
 from ottla.metadata.policies import Policies
 from ottla.metadata.quorum.node import LeaderAndEpoch, QuorumNode
 from ottla.metadata.quorum_controller import QuorumController, TakeOver
@@ -41,6 +41,7 @@ from ottla.tasks import Tasks
 if TYPE_CHECKING:
     from ottla.client.sockets import Connect
     from ottla.clock import Clock
+    from ottla.cluster.image import MetadataImage
     from ottla.config.authorizer import AuthorizerSettings
     from ottla.config.broker import BrokerConfig
     from ottla.security.acls import StandardAuthorizer
@@ -214,11 +215,17 @@ async def open_controller(
         follow(empty_image(""), replay.image)
         controller.decisions.subscribe(follow)
     cluster = ControllerCluster(controller)
-    ended = EndedBrokers(reach, lambda: replay.image.brokers, controller.fence_ended)
+    looks = LOOKS if take_over is None else LOOKS_IN_A_MOVE
+    ended = EndedBrokers(reach, lambda: replay.image.brokers, controller.fence_ended, looks=looks)
     stack.push_async_callback(ended.close)
 
     def led(leader: LeaderAndEpoch) -> None:
         if leader.leader_id == config.node_id:
+            ended.begin_term()
+
+    def arrived(old: "MetadataImage", new: "MetadataImage") -> None:
+        """Brokers came with the first metadata of the log: one of them may have ended since the freeze."""
+        if not old.features and new.brokers and node.leader.leader_id == config.node_id:
             ended.begin_term()
 
     def disconnected(connection_id: int) -> None:
@@ -250,6 +257,8 @@ async def open_controller(
     stack.callback(listeners.close)
     controller.start()
     replay.on_leader(led)
+    if take_over is not None:
+        replay.subscribe(arrived)
     node.register(replay, replay.snapshot_records)
     listeners.start(controller.decisions, observe(dispatcher), disconnected, tokens=services.tokens, audit=audit)
     await node.start()

@@ -39,6 +39,8 @@ from ottla.metadata.store.migration_layout import (
     read_freeze,
 )
 from ottla.metadata.zookeeper_migration import Repeated, ZooKeeperMigration
+from ottla.protocol import metadata_records
+from ottla.protocol.metadata_records import RECORD_TYPES, read_frame
 from ottla.server.membership import zookeeper_store
 from ottla.server.migration_state import LEFT, MigrationState, in_metadata_directory
 from ottla.server.quorum_opening import metadata_directory, opens_observers
@@ -58,6 +60,18 @@ LOOK_EVERY_S: Final = 0.5
 LONGEST_PAUSE_S: Final = 30.0
 REMOVE: Final = f"remove zookeeper.connect and {SWITCH} from this node's settings before its next start"
 REMOVE_ANYWHERE: Final = f"restart the nodes, one after another, without zookeeper.connect and {SWITCH}"
+
+
+_NEEDED: Final = frozenset(
+    {
+        metadata_records.FeatureLevelRecord,
+        metadata_records.RegisterBrokerRecord,
+        metadata_records.BeginTransactionRecord,
+        metadata_records.EndTransactionRecord,
+        metadata_records.AbortTransactionRecord,
+    }
+)
+"""What an arrival is seen by. All other nodes of the process read everything at the same time."""
 
 
 class _Arrival:
@@ -83,7 +97,7 @@ class _Arrival:
 
     def _take(self, records: Iterable[bytes]) -> None:
         try:
-            self._state.replay_all(records)
+            self._state.replay_all(record for record in records if RECORD_TYPES.get(read_frame(record).type) in _NEEDED)
         except OttlaError as problem:
             log.error("the log of the quorum cannot be followed, and this node does not move: %s", sentence(problem))
             self._arrived = None

@@ -113,16 +113,17 @@ class MigrationSwitch:
         channel = ControllerChannel(name, self._node.leader_endpoint, self._connect, loop)
         beating = supervised(loop, self._beat(channel), "heartbeats during the move")
         try:
-            self.is_under_way = True
+            self.is_under_way = directories.wants_to_stay_open = True
             await self._part.aclose()
             self.is_under_way = False
             moved_as: UUID | None = self._migration.incarnation_id
-            if not directories.were_clean:
+            if not (directories.stayed_open or directories.were_clean):
                 log.warning("not everything was on the disk when this broker left ZooKeeper: it counts as restarted")
                 moved_as = None
                 beating.cancel()  # while that incarnation is alive, no other may register
             self._part = await self._begin(self._config.under_quorum(), moved_as)
         finally:
+            directories.wants_to_stay_open = False
             beating.cancel()
             await asyncio.wait([beating])
             channel.close()

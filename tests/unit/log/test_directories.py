@@ -382,3 +382,40 @@ def test_new_logs_that_are_made_together_keep_nothing_of_vanished_ones(
     later = opened(fs)
     found = [later.get(partition) for partition in partitions]
     assert [log.log_end_offset for log in found if log is not None] == [2] * len(partitions)
+
+
+def test_logs_may_stay_open_for_another_part_of_the_process(fs: FaultyFS) -> None:
+    directories = opened(fs)
+    log = directories.create_log(T0, None, CONFIG)
+    directories.create_log(T1, None, CONFIG)
+    log.append_as_leader(batch(), LeaderEpoch(3))
+    directories.wants_to_stay_open = True
+    directories.close()
+    assert directories.stayed_open
+    directories.acquire(cluster_id="c", node_id=BrokerId(1))
+    assert directories.load_all(lambda topic: CONFIG)[T0] is log
+    log.append_as_leader(batch(), LeaderEpoch(3))
+    directories.wants_to_stay_open = False
+    directories.close()
+    found = opened(fs)
+    assert found.were_clean
+    again = found.get(T0)
+    assert again is not None
+    assert again.log_end_offset == 4
+    found.close()
+
+
+@pytest.mark.parametrize("entry", ["some-topic-0", "some-topic-1-future", ""])
+def test_logs_do_not_stay_open_if_they_are_not_all_there_is(fs: FaultyFS, entry: str) -> None:
+    directories = opened(fs)
+    directories.create_log(T1, None, CONFIG)
+    if entry == "some-topic-1-future":
+        entry = names.future_name(T1)
+    if entry:
+        fs.make_directory(f"/a/{entry}")
+    else:
+        directories.directories[0].fail("a test")
+    directories.wants_to_stay_open = True
+    directories.close()
+    assert not directories.stayed_open
+    assert directories.get(T1) is None

@@ -97,7 +97,7 @@ async def started(
     migration: FakeMigration, parts: Parts, failures: list[str], *, were_clean: bool = True
 ) -> MigrationSwitch:
     moving = switch(migration, parts, failures.append)
-    directories: Any = SimpleNamespace(were_clean=were_clean)
+    directories: Any = SimpleNamespace(were_clean=were_clean, stayed_open=False)
     await moving.start(lambda: cast(Any, None), directories)
     return moving
 
