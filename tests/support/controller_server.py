@@ -1,6 +1,6 @@
 """A controller with its listener, over a log in memory, in the test's own process and on its loop."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -29,8 +29,15 @@ LISTENER = "CONTROLLER"
 
 
 @asynccontextmanager
-async def running(loop: Any, node: MemoryQuorum | None = None, **settings: str) -> AsyncIterator[ControllerServer]:
-    """An active controller; its port is that of `LISTENER` in `server.endpoints`."""
+async def running(
+    loop: Any, node: MemoryQuorum | None = None, *, taken_over: Sequence[Message] | None = None, **settings: str
+) -> AsyncIterator[ControllerServer]:
+    """An active controller; its port is that of `LISTENER` in `server.endpoints`. `taken_over` are records that
+    its log begins with, as after a move from ZooKeeper."""
+
+    async def take_over(epoch: int) -> Sequence[Message]:
+        return taken_over or ()
+
     given = {
         "node.id": str(NODE),
         "process.roles": "controller",
@@ -64,6 +71,7 @@ async def running(loop: Any, node: MemoryQuorum | None = None, **settings: str) 
             cluster_id=CLUSTER_ID,
             open_node=lambda endpoints: quorum,
             bootstrap=(),
+            take_over=None if taken_over is None else lambda node: take_over,
             policies=await open_policies(view),
             failed=failures.append,
             open_authorizer=open_authorizer,

@@ -22,12 +22,13 @@ from ottla.protocol.schema import Message
 
 
 def records_of_new_term(
-    state: ClusterState, bootstrap: Sequence[bytes], *, is_new: bool, min_insync: int
+    state: ClusterState, bootstrap: Sequence[bytes | Message], *, is_new: bool, min_insync: int
 ) -> tuple[list[Message], int | None]:
     """The records, and the `metadata.version` to write them at; None for the state's.
 
-    `bootstrap` are framed records for a cluster that `is_new`; without any it has the newest levels. A controller may
-    have gone before it had appended all of them: the transaction that it began is aborted, and they are appended anew.
+    `bootstrap` are records, framed or not, for a cluster that `is_new`; without any it has the newest levels. A
+    controller may have gone before it had appended all of them: the transaction that it began is aborted, and they are
+    appended anew.
 
     `min_insync` is `min.insync.replicas` in the controller's file, for `unify_min_insync`.
     """
@@ -38,7 +39,8 @@ def records_of_new_term(
     if not is_new:
         unified = unify_min_insync(state.features, state.configs, min_insync)
         return [*records, *messages_for(unified, state)], state.metadata_version or None
-    first = [decode_record(value)[0] for value in bootstrap] or initial_records()
+    first = [value if isinstance(value, Message) else decode_record(value)[0] for value in bootstrap]
+    first = first or initial_records()
     begun = ClusterState()
     for record in first:
         begun.take(record)

@@ -63,9 +63,9 @@ SETTLE_EVERY_S: Final = 300.0
 """As `unclean.leader.election.interval.ms` of Kafka: looks for partitions that could have a leader."""
 
 
-TakeOver = Callable[[int], Awaitable[Sequence[bytes]]]
-"""Takes metadata over that is kept elsewhere, in the epoch of this node's term: its framed records, once no other node
-changes it."""
+TakeOver = Callable[[int], Awaitable[Sequence[Message]]]
+"""Takes metadata over that is kept elsewhere, in the epoch of this node's term: its records, once no other node changes
+it."""
 
 
 class QuorumController:

@@ -123,7 +123,10 @@ class QuorumKeeper:
         Raises `NotQuorumLeader`, `TransactionTooLarge` (a `metadata.version` without transactions).
         """
         version = self._replay.state.metadata_version if level is None else level
-        records = [framed(message, version) for message in messages]
+        records: list[bytes] = []
+        for message in messages:
+            records.append(framed(message, version))
+            await self._slices.pause()
         for record in each_record(commands, self._replay.state):
             records.append(record)
             await self._slices.pause()

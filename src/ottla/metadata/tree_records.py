@@ -25,7 +25,12 @@ from ottla.security.acls import AclBinding
 
 
 def records_of(nodes: Mapping[str, Node], brokers: Iterable[BrokerRegistration] = ()) -> list[bytes]:
-    """The framed records of a new cluster with this metadata, in which these brokers have registered already.
+    """`messages_of`, framed."""
+    return [framed(record, HIGHEST) for record in messages_of(nodes, brokers)]
+
+
+def messages_of(nodes: Mapping[str, Node], brokers: Iterable[BrokerRegistration] = ()) -> list[Message]:
+    """The records of a new cluster with this metadata, in which these brokers have registered already.
 
     Raises `MalformedNode`, `MalformedAcls`.
     """
@@ -49,7 +54,7 @@ def records_of(nodes: Mapping[str, Node], brokers: Iterable[BrokerRegistration] 
     ]
     found += messages_for(commands, begun)
     found += _others(nodes)
-    return [framed(record, HIGHEST) for record in found]
+    return found
 
 
 def _led(topic: TopicImage) -> TopicImage:

@@ -23,7 +23,8 @@ from ottla.metadata.service import WrongCluster
 from ottla.metadata.store import layout, migration_layout
 from ottla.metadata.store.base import MetadataStore, Node, StoreConflict
 from ottla.metadata.store.migration_layout import Freeze, MovingBroker
-from ottla.metadata.tree_records import records_of
+from ottla.metadata.tree_records import messages_of
+from ottla.protocol.schema import Message
 
 log = logging.getLogger(__name__)
 
@@ -67,8 +68,8 @@ class ZooKeeperMigration:
         """Brokers that held replicas and did not run when the whole tree was read last."""
         self._read_at = 0.0
 
-    async def first_records(self, epoch: int) -> list[bytes]:
-        """Wait until the brokers are ready, freeze the tree, and return it as framed records.
+    async def first_records(self, epoch: int) -> list[Message]:
+        """Wait until the brokers are ready, freeze the tree, and return it as records.
 
         `epoch` is that of this node's term. Problems are logged, and looked at again.
         """
@@ -152,7 +153,7 @@ class ZooKeeperMigration:
             f"{f'cluster {found}' if found else 'none'}: format them with that id, or correct zookeeper.connect"
         )
 
-    async def _read(self, freeze: Freeze) -> list[bytes]:
+    async def _read(self, freeze: Freeze) -> list[Message]:
         self._node.voters_stay = VOTERS_STAY
         self._node.remark = "moves from ZooKeeper: the metadata is frozen, and is copied to the log of the quorum"
         await self._close_seat()
@@ -160,7 +161,7 @@ class ZooKeeperMigration:
         log.info("the frozen metadata is read from ZooKeeper: %d nodes", len(nodes))
         brokers = list(map(_registration, freeze.brokers, range(FIRST_EPOCH, 1 << 31)))
         # In a thread: with many partitions it takes longer than the other controllers wait for this one.
-        return await asyncio.get_running_loop().run_in_executor(None, records_of, nodes, brokers)
+        return await asyncio.get_running_loop().run_in_executor(None, messages_of, nodes, brokers)
 
     async def _close_seat(self) -> None:
         """See that no broker is or becomes the controller. Raises `StoreConflict` if some broker is always quicker."""

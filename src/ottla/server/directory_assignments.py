@@ -42,6 +42,9 @@ VERSION: Final = 0
 AT_ONCE: Final = 2250
 """Replicas in one request, as many as genuine Kafka sends."""
 RETRY_S: Final = 0.5
+AFTER_A_MOVE_S: Final = 5.0
+"""How long a broker that comes from ZooKeeper waits before its first report, which is about all of its replicas: at
+first it and its followers have more important things to do."""
 
 AskController = Callable[[Message, int], Any]
 Key = tuple[UUID, int]
@@ -61,8 +64,12 @@ class DirectoryAssignments:
         directories: "LogDirectories",
         ask_controller: AskController,
         broker_epoch: Callable[[], int],
+        *,
+        wait_s: float = 0.0,
     ) -> None:
-        """`ask_controller` is a coroutine function: the answer to a request of a version."""
+        """`ask_controller` is a coroutine function: the answer to a request of a version. The first report comes after
+        `wait_s`."""
+        self._wait_s = wait_s
         self._metadata = metadata
         self._replicas = replicas
         self._directories = directories
@@ -131,6 +138,9 @@ class DirectoryAssignments:
             self._task = supervised(asyncio.get_running_loop(), self._run(), "directories of replicas")
 
     async def _run(self) -> None:
+        if self._wait_s:
+            await asyncio.sleep(self._wait_s)
+            self._wait_s = 0.0
         while self._due.is_set():
             self._due.clear()
             differing = self._differing()

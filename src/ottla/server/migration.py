@@ -41,6 +41,7 @@ from ottla.metadata.store.migration_layout import (
 from ottla.metadata.zookeeper_migration import Repeated, ZooKeeperMigration
 from ottla.protocol import metadata_records
 from ottla.protocol.metadata_records import RECORD_TYPES, read_frame
+from ottla.protocol.schema import Message
 from ottla.server.membership import zookeeper_store
 from ottla.server.migration_state import LEFT, MigrationState, in_metadata_directory
 from ottla.server.quorum_opening import metadata_directory, opens_observers
@@ -151,7 +152,7 @@ class Migration:
             return MigrationState.MIGRATION if self._is_open else MigrationState.POST_MIGRATION
         return MigrationState.MIGRATION if self.has_begun else MigrationState.PRE_MIGRATION
 
-    def takes_over(self, cluster_id: str) -> Callable[[QuorumNode], Callable[[int], Awaitable[Sequence[bytes]]]]:
+    def takes_over(self, cluster_id: str) -> Callable[[QuorumNode], Callable[[int], Awaitable[Sequence[Message]]]]:
         """How the controller of this node, which is of that cluster, takes the metadata over."""
         return lambda node: ZooKeeperMigration(self._store, cluster_id, node).first_records
 

@@ -32,7 +32,7 @@ from ottla.protocol.messages.allocate_producer_ids import AllocateProducerIdsReq
 from ottla.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
 from ottla.protocol.schema import Message
 from ottla.server.cluster_member import HAND_OVER_S, ClusterMember
-from ottla.server.directory_assignments import DirectoryAssignments
+from ottla.server.directory_assignments import AFTER_A_MOVE_S, DirectoryAssignments
 from ottla.server.forwarding import Forwarder
 from ottla.tasks import supervised
 
@@ -119,7 +119,10 @@ class QuorumMembership(ClusterMember):
         replicas.holds_session = self.lifecycle.holds
         metadata.create_at_controller = self.create_at_controller
         metadata.allocate_producer_ids = self._allocate_producer_ids
-        self._assignments = DirectoryAssignments(metadata, replicas, directories, self.ask_controller, self._epoch)
+        wait_s = 0.0 if moved_as is None else AFTER_A_MOVE_S
+        self._assignments = DirectoryAssignments(
+            metadata, replicas, directories, self.ask_controller, self._epoch, wait_s=wait_s
+        )
         self._image_changed = asyncio.Event()
         self._has_followed = asyncio.Event()
         self._following: asyncio.Task[None] | None = None

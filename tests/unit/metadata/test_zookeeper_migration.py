@@ -26,6 +26,7 @@ from ottla.metadata.store.migration_layout import (
     is_seat_closed,
 )
 from ottla.metadata.zookeeper_migration import Repeated, ZooKeeperMigration
+from ottla.protocol.schema import Message
 from ottla.testing.memory_quorum import MemoryQuorum
 from ottla.testing.memory_store import MemoryStore, MemoryTree
 
@@ -118,11 +119,12 @@ async def announce(session: MemoryStore, broker_id: BrokerId, leader: tuple[int,
     await session.commit([Create(announcement_path(broker_id), announcement_node(ready), True)])
 
 
-def check(tree: MemoryTree, records: Sequence[bytes]) -> None:
+def check(tree: MemoryTree, records: Sequence[Message]) -> None:
     """All of it is there, and the brokers lead what they have led."""
     assert is_seat_closed(tree.nodes)
     state = ClusterState(CLUSTER)
-    state.replay_all(records)
+    for record in records:
+        state.take(record)
     image = state.image()
     led, waiting = image.topics[TOPIC.name].partitions
     assert led == PART
@@ -274,7 +276,7 @@ def test_a_store_that_is_away_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
     asyncio.run(main())
 
 
-async def take_over(epoch: int) -> list[bytes]:
+async def take_over(epoch: int) -> list[Message]:
     """A tree with two brokers that are ready."""
     tree = MemoryTree()
     await on_zookeeper(tree, leader=(9, epoch))

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,8 +17,10 @@ from tests.support.quorum_brokers import CLUSTER_ID, NODE, registration
 
 from ottla.client.errors import BrokerUnavailable
 from ottla.clock import SystemClock
+from ottla.cluster.metadata_log.registrations import BrokerRegistration, ListenerAddress
 from ottla.errors import ErrorCode
 from ottla.ids import BrokerId
+from ottla.metadata.tree_records import messages_of
 from ottla.protocol.api import ApiKey, response_class
 from ottla.protocol.compiled import decode
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
@@ -44,9 +46,15 @@ from ottla.testing.memory_quorum import MemoryQuorum
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 
-def run(scenario: Callable[[ControllerServer], Awaitable[None]], **settings: str) -> None:
+def run(
+    scenario: Callable[[ControllerServer], Awaitable[None]],
+    *,
+    taken_over: Sequence[Message] | None = None,
+    **settings: str,
+) -> None:
     async def main() -> None:
-        async with asyncio.timeout(60), running(asyncio.get_running_loop(), None, **settings) as server:
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(60), running(loop, None, taken_over=taken_over, **settings) as server:
             await until(lambda: server.controller.is_active)
             await scenario(server)
 
@@ -344,6 +352,28 @@ class TestEndedBrokers:
                 each.close()
 
         run(scenario, broker_session_timeout_ms="600000")
+
+    def test_one_that_has_ended_during_the_move_from_zookeeper_is_fenced_soon(self) -> None:
+        async def main() -> None:
+            sockets = [await listening() for _ in range(3)]
+            records = messages_of({}, [moved(number, each) for number, each in enumerate(sockets, 1)])
+            sockets[2].close()
+            async with (
+                asyncio.timeout(60),
+                running(asyncio.get_running_loop(), taken_over=records, broker_session_timeout_ms="600000") as server,
+            ):
+                await until(lambda: alive(server) == {1, 2, 3})
+                await until(lambda: alive(server) == {1, 2})
+            for each in sockets:
+                each.close()
+
+        asyncio.run(main())
+
+
+def moved(broker_id: int, server: asyncio.Server) -> BrokerRegistration:
+    """A broker as it comes from ZooKeeper."""
+    at = ListenerAddress("PLAINTEXT", "127.0.0.1", server.sockets[0].getsockname()[1], 0)
+    return BrokerRegistration(BrokerId(broker_id), UUID(int=broker_id), broker_id, (at,), {}, None, False, False, ())
 
 
 def test_the_debug_page_names_brokers_with_their_heartbeats_and_the_reason_of_a_fence() -> None:
