@@ -128,6 +128,8 @@ def unready_controllers(voters: Collection[int], nodes: Mapping[str, Node], lead
         follows = announced.get(voter)
         if follows is None:
             missing[voter] = f"does not run, or was started without {SWITCH}"
+        elif follows[0] == NO_LEADER:
+            missing[voter] = "reaches no active controller of the quorum"
         elif follows != leader:
             missing[voter] = f"follows controller {follows[0]}, in epoch {follows[1]}"
     return missing

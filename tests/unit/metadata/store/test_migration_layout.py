@@ -14,9 +14,12 @@ from ottla.metadata.store.migration_layout import (
     Announcement,
     announcement_node,
     announcement_path,
+    controller_node,
+    controller_path,
     read_announcements,
     read_freeze,
     unready,
+    unready_controllers,
 )
 
 ONE, TWO, THREE = BrokerId(1), BrokerId(2), BrokerId(3)
@@ -74,3 +77,18 @@ def test_a_freeze_by_genuine_kafka_is_left_to_it() -> None:
     with pytest.raises(MalformedNode, match="has to end that with genuine Kafka"):
         read_freeze({MIGRATION_PATH: Node(genuine.encode(), 0)})
     assert read_freeze({}) is None
+
+
+def test_all_voters_have_to_follow_the_same_leader() -> None:
+    nodes = {
+        controller_path(11): Node(controller_node(LEADER), 0),
+        controller_path(12): Node(controller_node((-1, 0)), 0),
+        controller_path(13): Node(controller_node((12, 4)), 0),
+        controller_path(14): Node(b"{", 0),
+    }
+    assert unready_controllers([11], nodes, LEADER) == {}
+    missing = unready_controllers([11, 12, 13, 14], nodes, LEADER)
+    assert missing[12] == "reaches no active controller of the quorum"
+    assert missing[13] == "follows controller 12, in epoch 4"
+    assert missing[14].startswith("does not run, or was started without")
+    assert list(missing) == [12, 13, 14]
