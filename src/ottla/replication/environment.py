@@ -1,7 +1,7 @@
 """What partitions need to know of the broker they are on and of its cluster."""
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -14,24 +14,38 @@ if TYPE_CHECKING:
 
 
 REMEMBERED_CHANGES: Final = 4096
+MANY_FOLLOWERS: Final = 1000
+"""Brokers, whose places are kept though none of their fetches waits."""
 
 
 class LedChanges:
     """What happens to the partitions that this broker leads, as far as it concerns the fetches of their followers.
 
     A follower fetches thousands of partitions of which nearly all are idle. Its fetches look at those to which
-    something has happened, and wait in one place for the next change.
+    something has happened, and wait in one place, that of their broker, for the next change.
     """
 
-    __slots__ = ("_recent", "count", "waiters")
+    __slots__ = ("_recent", "_waiters", "count")
 
     def __init__(self) -> None:
         self.count = 0
         """Number of changes: of a log's ends, its high watermark, the leader and the replicas in sync."""
-        self.waiters: Waiting = {}
-        """Fetches of followers that wait for the next change."""
+        self._waiters: dict[int, Waiting] = {}
         self._recent: deque[Partition] = deque(maxlen=REMEMBERED_CHANGES)
         """The partition of each of the last changes."""
+
+    def waiting(self, replica: int) -> "Waiting":
+        """Where the fetches of a follower wait for the next change of a partition that it has, too."""
+        if len(self._waiters) > MANY_FOLLOWERS:
+            self._waiters = {broker_id: waiting for broker_id, waiting in self._waiters.items() if waiting}
+        return self._waiters.setdefault(replica, {})
+
+    def of_followers(self, replicas: Iterable[int]) -> "Iterator[Waiting]":
+        """Where fetches of these brokers wait, if any does."""
+        for replica in replicas:
+            waiting = self._waiters.get(replica)
+            if waiting:
+                yield waiting
 
     def note(self, partition: "Partition") -> None:
         """Count a change of one partition."""

@@ -569,8 +569,8 @@ class Partition:
     def _wake_followers(self) -> None:
         changes = self._environment.led_changes
         changes.note(self)
-        if changes.waiters:
-            self._wake(changes.waiters)
+        for waiting in changes.of_followers(self.replicas):
+            self._wake(waiting)
         if self.follower_waiters:
             self._wake(self.follower_waiters)
 

@@ -21,7 +21,7 @@ from ottla.protocol.messages.fetch import (
 )
 from ottla.replication.decisions.in_sync import Follower
 from ottla.replication.delayed import ParkedFetches, Wakings
-from ottla.replication.environment import REMEMBERED_CHANGES, LedChanges
+from ottla.replication.environment import MANY_FOLLOWERS, REMEMBERED_CHANGES, LedChanges
 from ottla.replication.partition import Partition
 from ottla.replication.timeouts import Timeouts
 from ottla.server.context import Deferred
@@ -184,11 +184,11 @@ def test_a_change_of_a_partition_of_others_is_looked_at_and_the_fetch_waits_on(t
     async def check(leader: Leader) -> None:
         answer = leader.fetch()
         leader.changes.note_any()
-        leader.partition._wake(leader.changes.waiters)
+        leader.partition._wake(leader.changes.waiting(FOLLOWER))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert leader.looked_at == [0]
-        assert not leader.changes.waiters
+        assert not leader.changes.waiting(FOLLOWER)
         leader.partition.append(batch())
         assert len(await records(answer)) == 1
 
@@ -210,7 +210,7 @@ def test_a_fetch_that_may_differ_from_the_last_looks_at_all_partitions(tmp_path:
         else:
             wait_ms = 0
         leader.fetch(wait_ms=wait_ms, replica_epoch=replica_epoch)
-        assert not leader.changes.waiters
+        assert not leader.changes.waiting(FOLLOWER)
 
     run(tmp_path, check)
 
@@ -304,6 +304,29 @@ def test_a_fetch_that_names_a_partition_waits_for_all_of_the_session(tmp_path: P
         assert await records(answer) == [len(data)]
 
     run(tmp_path, check, count=5)
+
+
+def test_a_follower_is_woken_for_partitions_that_it_has(tmp_path: Path) -> None:
+    async def check(leader: Leader) -> None:
+        own, others = Mock(woken=False), Mock(woken=False)
+        leader.changes.waiting(FOLLOWER)[own] = None
+        leader.changes.waiting(FOLLOWER + 1)[others] = None
+        leader.partition.append(batch())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        own.wake.assert_called_once_with()
+        others.wake.assert_not_called()
+
+    run(tmp_path, check)
+
+
+def test_the_places_of_followers_that_went_are_given_up() -> None:
+    changes = LedChanges()
+    changes.waiting(1)[Mock()] = None
+    for replica in range(10 * MANY_FOLLOWERS):
+        changes.waiting(replica)
+    assert len(changes._waiters) <= MANY_FOLLOWERS + 1
+    assert changes.waiting(1)
 
 
 def test_a_partition_that_joins_the_session_is_looked_at_until_it_is_known(tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ class _Fetch:
     def _park(self, attempt: FetchAttempt) -> None:
         self._is_quiet = attempt.is_quiet
         if attempt.is_partial:
-            self._park_until_a_change()
+            self._park_until_a_change(attempt.replica)
             return
         self._parked = attempt.partitions
         is_follower = attempt.replica >= 0
@@ -174,11 +174,11 @@ class _Fetch:
         )
         self._deferred.on_abandoned = delayed.cancel
 
-    def _park_until_a_change(self) -> None:
-        """Wait for a change of any partition: one of those that were not looked at may be the next to change."""
+    def _park_until_a_change(self, replica: int) -> None:
+        """Wait for a change of any partition of a follower: one that was not looked at may be the next to change."""
         replicas, wait_s = self._parts.replicas, self._request.max_wait_ms / 1000
         self._waits_until = self._parts.loop.time() + wait_s
-        waiters = [replicas.led_changes.waiters]
+        waiters = [replicas.led_changes.waiting(replica)]
         delayed = DelayedFetch(waiters, wait_s, replicas.timeouts, replicas.parked_fetches, self._retry)
         self._deferred.on_abandoned = delayed.cancel
 
