@@ -1,5 +1,5 @@
-"""Clusters that move from ZooKeeper with logins and TLS everywhere, and as a broker per core; and one that does not,
-since a genuine broker is in it."""
+"""Clusters that move from ZooKeeper with logins and TLS everywhere, and as a broker per core; and those that do not
+yet, since a genuine broker, or a controller without the switch, is in them."""
 
 import subprocess
 import sys
@@ -25,6 +25,7 @@ from tests.cluster.test_killed_while_moving import (
     under,
     until_moved,
 )
+from tests.support.broker_process import BrokerFailedError
 from tests.support.certificates import Authority
 from tests.support.eventually import eventually
 from tests.support.genuine_quorum import addresses
@@ -106,6 +107,39 @@ def test_a_genuine_broker_is_waited_for(zookeeper: ZooKeeperServer) -> None:
         assert sorted(read_all(cluster.bootstrap, TOPIC, len(acknowledged))) == sorted(acknowledged)
 
 
+def test_a_controller_without_the_switch_stops_the_move_and_begins_no_cluster(zookeeper: ZooKeeperServer) -> None:
+    quorum = addresses(11, 12, 13)
+    cluster = OttlaCluster(f"{zookeeper.connect}/{uuid4()}")
+    moving = {"zookeeper.connect": cluster.brokers[1].properties["zookeeper.connect"]}
+    with ExitStack() as stack, cluster, load(cluster) as producer:
+        controllers = []
+        for own in quorum.values():
+            node = UnformattedController(own, quorum, broker=False, properties={**under(quorum), **moving})
+            stack.callback(node.kill)
+            node.start(wait=False)
+            controllers.append(node)
+        for node in controllers:
+            node.wait_until_ready()
+        forgetful, given = controllers[0], dict(controllers[0].properties)
+        forgetful.stop()
+        for name in (*moving, "zookeeper.metadata.migration.enable"):
+            del forgetful.properties[name]
+        with pytest.raises(BrokerFailedError, match="waits for the metadata of a cluster on ZooKeeper"):
+            forgetful.start()
+        for broker in cluster.brokers.values():
+            broker.properties |= under(quorum)
+            broker.restart()
+        line = "waits: controller 11 does not run, or was started without zookeeper.metadata.migration.enable"
+        at(line, *controllers)
+        producer.until_acknowledged(50)
+        assert not any(FROZEN in node.log_text() for node in controllers)
+        forgetful.properties = given
+        forgetful.start()
+        until_moved(*cluster.brokers.values(), *controllers)
+        for topic in (TOPIC, COMMITTED):
+            cluster.until_in_sync(topic, *cluster.brokers)
+
+
 class Unit:
     """Two brokers, nodes 1 and 2, run by `ottla serve --cores 2`."""
 
@@ -150,7 +184,7 @@ def test_a_unit_of_brokers_moves_to_controllers_elsewhere(zookeeper: ZooKeeperSe
     )
     bootstrap = f"127.0.0.1:{port}"
     with unit.running():
-        records = SteadyProducer(bootstrap, TOPIC)
+        records = SteadyProducer(bootstrap, TOPIC, **{"enable.idempotence": True})
         with records:
             records.until_acknowledged(20)
     with ExitStack() as stack:
@@ -159,7 +193,7 @@ def test_a_unit_of_brokers_moves_to_controllers_elsewhere(zookeeper: ZooKeeperSe
             stack.callback(node.kill)
             node.start(wait=False)
         unit.settings |= under(quorum)
-        with unit.running(), SteadyProducer(bootstrap, TOPIC) as producer:
+        with unit.running(), SteadyProducer(bootstrap, TOPIC, **{"enable.idempotence": True}) as producer:
             eventually(lambda: unit.log.read_text().count(LEFT) == 2, timeout_s=TIMEOUT_S)
             producer.until_acknowledged(50)
         acknowledged = [value for _, value in (*records.acknowledged, *producer.acknowledged)]
