@@ -101,6 +101,8 @@ class LedSharePartition:
         """Records given to members; one that is given twice counts twice."""
         self.redelivered = 0
         """Those of them that had been given before."""
+        self._leader_epoch = replica.leader_epoch
+        """In which the state is read. A write in a later epoch would pass for one of the leader that came after."""
         self._persister = persister
         self._settings = settings
         self._clock = clock
@@ -126,11 +128,10 @@ class LedSharePartition:
 
     async def _load(self) -> None:
         pause = FIRST_RETRY_S
-        epoch = self.replica.leader_epoch
         try:
             while True:
                 try:
-                    state = await self._persister.read(*self.key, epoch)
+                    state = await self._persister.read(*self.key, self._leader_epoch)
                     break
                 except OttlaError as error:
                     if error.code not in COMES_BACK or not self.waiters:
@@ -175,6 +176,11 @@ class LedSharePartition:
         since = self._clock.now_ms() - reset.duration_ms
         found = await self._loop.run_in_executor(self._readers, partial(source.offset_for_timestamp, since))
         return end if found is None else min(found.offset, end)
+
+    @property
+    def is_led(self) -> bool:
+        """Whether its replica leads, and has led ever since the state was read."""
+        return self.replica.leading and self.replica.leader_epoch == self._leader_epoch
 
     def lose(self, failure: OttlaError) -> None:
         """It cannot be used any longer: answer all waiting requests. Does nothing the second time."""
@@ -234,8 +240,8 @@ class LedSharePartition:
             raise self.failure
         if self._machine is None or self._reading:
             return None
-        if not self.replica.leading:
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.replica.topic_partition} is led elsewhere")
+        if not self.is_led:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.replica.topic_partition} has had another leader")
         return look(self._machine, self.replica, self._kept, terms)
 
     def take(self, found: Look, max_records: int) -> Taken:
@@ -365,7 +371,7 @@ class LedSharePartition:
             code = await self._persister.write(
                 *self.key,
                 self._state_epoch,
-                self.replica.leader_epoch,
+                self._leader_epoch,
                 write.start_offset,
                 write.batches,
                 write.complete_count,

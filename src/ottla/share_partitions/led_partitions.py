@@ -92,7 +92,7 @@ class SharePartitions:
 
         Raises UnknownTopicId, UnknownTopicOrPartition.
         """
-        found = self._led.get(group_id, {}).get(partition)
+        found = self._current(group_id, partition)
         if found is None:
             topic_id, number = partition
             replica = self._replicas.leader(topic_id, number)
@@ -119,11 +119,22 @@ class SharePartitions:
         except (UnknownTopicId, UnknownTopicOrPartition) as error:
             answer(error.code)
             return
-        led = self._led.get(member.group_id, {}).get(partition)
+        led = self._current(member.group_id, partition)
         if led is None:
             answer(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         else:
             led.acknowledge(member.member_id, said, answer)
+
+    def _current(self, group_id: str, partition: SharedPartition) -> LedSharePartition | None:
+        """The share partition as it is known here, unless another broker has led it since: then it is forgotten.
+
+        The metadata change before the replica does, so that `_follow` may find it still led.
+        """
+        found = self._led.get(group_id, {}).get(partition)
+        if found is None or found.is_led:
+            return found
+        found.lose(ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{found} has had another leader"))
+        return None
 
     def lock_duration_ms(self, group_id: str) -> int:
         """How long members of this group may hold a record."""
@@ -168,7 +179,7 @@ class SharePartitions:
             self.close()
         if old.topics is not new.topics:
             for led in self._all():
-                if not led.replica.leading or led.key.topic_id not in new.topics_by_id:
+                if not led.is_led or led.key.topic_id not in new.topics_by_id:
                     led.lose(UnknownTopicOrPartition(f"{led.replica.topic_partition} is gone"))
         if old.configs is not new.configs:
             for group_id, of_group in list(self._led.items()):

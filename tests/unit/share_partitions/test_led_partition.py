@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 
 from ottla.cluster.image import PartitionImage
+from ottla.config.broker import BrokerConfig
 from ottla.config.group_settings import BY_DURATION, EARLIEST, LATEST, GroupSettings, OffsetReset
 from ottla.config.log import LogConfig
 from ottla.errors import ApiError, ErrorCode
@@ -23,7 +24,9 @@ from ottla.replication.throughput import Throughput
 from ottla.share.partition import Acknowledgement
 from ottla.share.state import SharePartitionKey, SharePartitionState, StateBatch
 from ottla.share_partitions.led_partition import LedSharePartition
+from ottla.share_partitions.led_partitions import SharePartitions
 from ottla.share_partitions.reads import SlowRead, Taken
+from ottla.share_partitions.sessions import MemberKey
 from ottla.testing import ManualClock
 
 ACCEPT = 1
@@ -39,12 +42,15 @@ class Persister:
         self.state = SharePartitionState(3, 0)
         self.refusals: list[ErrorCode] = []
         self.writes: list[tuple[int, tuple[StateBatch, ...]]] = []
+        self.epochs: list[int] = []
+        """The leader epochs of all reads and writes."""
         self.codes: list[ErrorCode] = []
         self.gate: asyncio.Event | None = None
 
     async def read(
         self, group_id: GroupId, topic_id: TopicId, partition: PartitionId, leader_epoch: int
     ) -> SharePartitionState:
+        self.epochs.append(leader_epoch)
         if self.refusals:
             raise ApiError(self.refusals.pop(0))
         return self.state
@@ -61,6 +67,7 @@ class Persister:
         complete_count: int,
     ) -> ErrorCode:
         assert state_epoch == self.state.state_epoch
+        self.epochs.append(leader_epoch)
         self.writes.append((start_offset, tuple(batches)))
         if self.gate is not None:
             await self.gate.wait()
@@ -100,6 +107,12 @@ class World:
             self.lost.append,
             lambda led: None,
         )
+
+    def follow_and_lead_again(self) -> None:
+        """Broker 2 leads in epoch 1, this one in epoch 2."""
+        both = (BrokerId(1), BrokerId(2))
+        self.replica.follow(PartitionImage(TP.partition, BrokerId(2), LeaderEpoch(1), both, both, 0))
+        self.replica.lead(PartitionImage(TP.partition, BrokerId(1), LeaderEpoch(2), both, both, 0))
 
     def close(self) -> None:
         self.readers.shutdown()
@@ -285,6 +298,49 @@ def test_who_is_lost_in_the_middle_of_a_write_answers(tmp_path: Path) -> None:
         assert answers == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
         await turns()
         assert world.lost == [led]
+
+    run(tmp_path, story)
+
+
+def test_a_share_partition_ends_with_the_leader_epoch_in_which_it_was_read(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        led = world.lead()
+        await turns()
+        take(led)
+        world.follow_and_lead_again()
+        assert not led.is_led
+        with pytest.raises(ApiError, match="t-0 has had another leader"):
+            take(led)
+        say(led, 0, 9)  # what it writes all the same must not pass for a write of the leader that came after it
+        await turns()
+        assert world.persister.epochs == [0, 0]
+
+    run(tmp_path, story)
+
+
+def test_the_state_is_read_again_after_another_leader(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        partitions = SharePartitions(
+            BrokerConfig({}),
+            Mock(group_settings=lambda group_id: world.settings),
+            Mock(leader=lambda topic_id, partition: world.replica, threads=Mock(reads=world.readers)),
+            Mock(read=world.persister.read, write=world.persister.write),
+            world.clock,
+            world.loop,
+        )
+        partition = KEY.topic_id, KEY.partition
+        member = MemberKey("g", "m")
+        partitions.sessions.open(member, [partition], 1)
+        before = partitions.lead("g", partition)
+        await turns()
+        assert partitions.lead("g", partition) is before
+        world.follow_and_lead_again()
+        answers: list[ErrorCode] = []
+        partitions.acknowledge(member, partition, [Acknowledgement(0, 1, (ACCEPT,))], answers.append)
+        assert answers == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        assert partitions.lead("g", partition) is not before
+        await turns()
+        assert world.persister.epochs == [0, 2]
 
     run(tmp_path, story)
 
