@@ -358,7 +358,7 @@ def _is_new(broker_id: BrokerId, part: PartitionImage, before: PartitionImage | 
     if before is not None and before.partition_epoch == NOT_YET_LED != part.partition_epoch:
         return True
     if kind == ALL_STATES:
-        return broker_id in part.adding and broker_id not in part.isr
+        return broker_id in part.adding and broker_id not in (*part.isr, *part.eligible, part.last_known_leader)
     return before is None or broker_id not in before.replicas
 
 

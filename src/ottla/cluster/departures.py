@@ -68,19 +68,30 @@ def with_departures(
             if replica in after.replicas and replica not in after.isr and replica not in offline
         )
 
-    sure = (*before.isr, before.last_known_leader)
+    sure = (*before.isr, before.last_known_leader, *before.eligible)
     if after.leader in (before.leader, NO_LEADER, *sure):
         gone = kept(before.isr)
-        departed = gone + kept(before.departed)
-        eligible = len(gone) + len(kept(before.eligible))
+        if after.is_abandoned and before.isr and before.last_known_leader not in gone:
+            gone += kept((before.last_known_leader,))  # the one elected since has committed nothing
+        departed = gone + tuple(replica for replica in kept(before.departed) if replica not in gone)
+        eligible = len({*gone, *kept(before.eligible)})
     else:  # all that was in sync is given up
-        departed = kept(before.departed)
-        eligible = len(kept(before.eligible)) if after.leader in before.eligible else 0
+        departed, eligible = kept(before.departed), 0
     if after.begins_anew or commits(after, min_in_sync):
         eligible = 0
-    if (departed, eligible) == (after.departed, after.eligible_count):
-        return after
-    return after._replace(departed=departed, eligible_count=eligible)
+    return _with_departed(after, departed, eligible)
+
+
+def _with_departed(partition: PartitionImage, departed: tuple[BrokerId, ...], eligible: int) -> PartitionImage:
+    """The partition with these. Of one that nobody leads, the last leader comes first of those that are not eligible:
+    records have no other place for it."""
+    if partition.is_abandoned:
+        complete, rest, last = departed[:eligible], departed[eligible:], partition.last_known_leader
+        first = () if last in complete else (last,)
+        departed = complete if last == NO_LEADER else complete + first + tuple(each for each in rest if each != last)
+    if (departed, eligible) == (partition.departed, partition.eligible_count):
+        return partition
+    return partition._replace(departed=departed, eligible_count=eligible)
 
 
 def forget_eligible(image: MetadataImage, min_in_sync: MinInSync) -> list[SetPartitions]:
@@ -104,14 +115,14 @@ def without_unclean(image: MetadataImage, broker_id: BrokerId) -> list[SetPartit
     changes: list[SetPartitions] = []
     for topic in image.topics.values():
         changed = tuple(
-            partition._replace(
-                departed=(
+            _with_departed(
+                partition._replace(partition_epoch=partition.partition_epoch + 1),
+                (
                     *(replica for replica in partition.eligible if replica != broker_id),
                     broker_id,
                     *partition.departed[partition.eligible_count :],
                 ),
-                eligible_count=partition.eligible_count - 1,
-                partition_epoch=partition.partition_epoch + 1,
+                partition.eligible_count - 1,
             )
             for partition in topic.partitions
             if broker_id in partition.eligible

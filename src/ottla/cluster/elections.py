@@ -10,7 +10,8 @@
     an election is requested   the preferred replica leads, or any that is alive
 
 A broker that lacks one of its replicas reports it, and counts as one whose log directory has failed
-(ADR 21). `departures.py` keeps the other replicas with all records.
+(ADR 21). `departures.py` keeps the other replicas with all records. With `eligible.leader.replicas.version` 1, any of
+those leads as soon as no in-sync one is alive, and the last in-sync one is among them when it goes (KIP-966).
 Without an in-sync replica a partition has no leader, unless `unclean.leader.election.enable` lets one that may
 lack records lead. When the last in-sync replicas fail together, the in-sync set shrinks to the last leader: only it
 certainly has everything on its disk, since the power may have failed (KIP-966 waits for the last known leader
@@ -92,9 +93,9 @@ def elect_where_needed(
             changed.append(now)
             # The previous leader leads again where the elected one has never confirmed: it lacks nothing.
             has_all = (NO_LEADER, *partition.isr, *partition.eligible, partition.last_known_leader)
-            if partition.isr and now.leader not in has_all:
-                at = TopicPartition(topic.name, partition.partition)
-                unclean.append(Unclean(at, now.leader, partition.isr))
+            complete = partition.isr or partition.eligible or (partition.last_known_leader,)
+            if partition.partition_epoch != NOT_YET_LED and now.leader not in has_all:
+                unclean.append(Unclean(TopicPartition(topic.name, partition.partition), now.leader, complete))
         if changed:
             changes.append(SetPartitions(topic.name, tuple(changed)))
     return Elected(changes, unclean)
@@ -137,14 +138,16 @@ def _repaired(
     stopping = next((replica for replica in partition.replicas if replica in going_on), None)
     if stopping is not None:
         return _unless_its_disk_failed(with_leader(image, partition, stopping, going_on), topic.name, outages)
-    if partition.last_known_leader in alive:
+    if _lacks_nothing(partition, partition.last_known_leader) and partition.last_known_leader in alive:
         return _led_again(image, partition)
-    eligible = tuple(replica for replica in partition.eligible if replica in able)
+    eligible = tuple(replica for replica in able if replica in partition.eligible)
+    if eligible and (image.elects_eligible or not isr):
+        return _unless_its_disk_failed(with_leader(image, partition, eligible[0], eligible[:1]), topic.name, outages)
     if eligible and _have_lost_it(image, topic.name, partition, outages):
-        return _led_uncleanly(image, partition, eligible[0])
+        return _led_uncleanly(image, partition, _most_complete(partition, eligible))
     if able and allows_unclean(topic.name):
         return _led_uncleanly(image, partition, _most_complete(partition, able))
-    if leader == NO_LEADER:
+    if leader == NO_LEADER and not (isr and image.elects_eligible):
         return partition
     return _led_by_nobody(image, partition)
 
@@ -154,6 +157,12 @@ def _unless_its_disk_failed(partition: PartitionImage, topic: TopicName, outages
     if (partition.last_known_leader, topic, partition.partition) in outages.offline:
         return partition._replace(last_known_leader=NO_LEADER)
     return partition
+
+
+def _lacks_nothing(partition: PartitionImage, last_leader: BrokerId) -> bool:
+    """Whether no other replica may have more than the previous leader: the elected one has not confirmed that it leads,
+    or nobody leads and no replica is eligible (KIP-966's last known leader)."""
+    return bool(partition.isr) or last_leader in partition.eligible or not partition.eligible
 
 
 def _led_again(image: MetadataImage, partition: PartitionImage) -> PartitionImage:
@@ -180,11 +189,16 @@ def _led_uncleanly(image: MetadataImage, partition: PartitionImage, leader: Brok
 
 
 def _led_by_nobody(image: MetadataImage, partition: PartitionImage) -> PartitionImage:
-    """The in-sync set keeps the brokers to wait for: the last leader, not one that was elected without confirming."""
+    """The in-sync set keeps the brokers to wait for: the last leader, not one that was elected without confirming. With
+    `eligible.leader.replicas.version` 1 it is empty, and they are eligible."""
     isr = partition.isr
     sure = partition.last_known_leader
     if sure == NO_LEADER:
         sure = partition.leader if partition.leader in isr else NO_LEADER
+    if image.elects_eligible:
+        # Those in sync become eligible: they are waited for until they register as brokers that may have lost records.
+        last = next(replica for replica in (sure, *isr, partition.leader) if replica != NO_LEADER)
+        return with_leader(image, partition, NO_LEADER, ())._replace(last_known_leader=last)
     # One that is there, but may not lead, has lost its disk: it is not the one to be waited for.
     return with_leader(image, partition, NO_LEADER, isr if sure == NO_LEADER or sure in image.brokers else (sure,))
 
@@ -271,7 +285,7 @@ def plan_election(
     in_sync = tuple(replica for replica in partition.isr if replica in able)
     if in_sync:
         return SetPartitions(topic.name, (with_leader(image, partition, in_sync[0], in_sync),))
-    if partition.last_known_leader in able:
+    if _lacks_nothing(partition, partition.last_known_leader) and partition.last_known_leader in able:
         return SetPartitions(topic.name, (_led_again(image, partition),))
     if able:
         return SetPartitions(topic.name, (_led_uncleanly(image, partition, _most_complete(partition, able)),))

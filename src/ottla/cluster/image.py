@@ -76,6 +76,12 @@ class PartitionImage(NamedTuple):
         return self.departed[: self.eligible_count]
 
     @property
+    def is_abandoned(self) -> bool:
+        """Whether nobody leads it and no replica is in sync: with `eligible.leader.replicas.version` 1, the last one in
+        sync becomes eligible when its broker goes, and `last_known_leader` is the last leader."""
+        return self.leader == NO_LEADER and not self.isr
+
+    @property
     def target(self) -> tuple[BrokerId, ...]:
         """The replicas as they shall be when the reassignment is through."""
         return tuple(replica for replica in self.replicas if replica not in self.removing)
@@ -123,6 +129,9 @@ INITIAL_FEATURES: Final[Mapping[str, int]] = MappingProxyType(
 )
 """The feature levels of a cluster in which none was changed."""
 
+ELIGIBLE_LEADER_REPLICAS: Final = "eligible.leader.replicas.version"
+"""The feature of clusters under a quorum of controllers, whose level decides about eligible leader replicas."""
+
 Replica = tuple[BrokerId, TopicName, PartitionId]
 
 _NO_CONFIGS: Final[Mapping[str, str]] = MappingProxyType({})
@@ -143,6 +152,11 @@ class MetadataImage(NamedTuple):
     """Grows with every change of a feature level."""
     failed_replicas: frozenset[Replica] = frozenset()
     """Replicas in failed log directories, as reported to the controller; the store does not hold them."""
+
+    @property
+    def elects_eligible(self) -> bool:
+        """Whether an eligible leader replica leads as soon as no replica in sync is alive, as in Kafka 4 (KIP-966)."""
+        return self.features.get(ELIGIBLE_LEADER_REPLICAS, 0) > 0
 
     def config(self, resource_type: ResourceType, name: str) -> Mapping[str, str]:
         """Settings that were set for this resource itself; empty when there are none."""

@@ -5,15 +5,21 @@ a broker could commit what the controller takes for not committed. So the metada
 own, and it can be changed, but not removed. Source: Kafka 4.3, `ConfigurationControlManager`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from ottla.cluster.commands import SetConfigs
-from ottla.cluster.image import CLUSTER_DEFAULT, MetadataImage, ResourceType
+from ottla.cluster.commands import Command, SetConfigs, SetFeatures, SetPartitions, apply
+from ottla.cluster.image import (
+    CLUSTER_DEFAULT,
+    ELIGIBLE_LEADER_REPLICAS,
+    NO_LEADER,
+    MetadataImage,
+    ResourceType,
+    TopicImage,
+)
 from ottla.errors import InvalidConfig
 
 MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
-ELIGIBLE_LEADER_REPLICAS: Final = "eligible.leader.replicas.version"
 
 
 def unify_min_insync(
@@ -49,3 +55,37 @@ def check_min_insync(image: MetadataImage, change: SetConfigs) -> None:
             f"{MIN_INSYNC_REPLICAS} of all brokers cannot be removed while there are eligible leader replicas: set it "
             "to another value"
         )
+
+
+def consequences(image: MetadataImage, commands: Sequence[Command], from_file: int) -> list[Command]:
+    """What has to be committed with changes of settings and features, in one step.
+
+    With another `min.insync.replicas`, and when eligible replicas begin to be elected, those that there are may lack
+    what their leader commits from then on, or has committed: they are eligible no longer. A partition that nobody leads
+    keeps them, since nothing is committed there. `from_file` is as for `unify_min_insync`.
+    """
+    after = apply(image, [each for each in commands if isinstance(each, SetConfigs | SetFeatures)])
+    if not after.elects_eligible:
+        return []
+    changed = [
+        topic
+        for topic in image.topics.values()
+        if not image.elects_eligible or _min_insync(image, topic) != _min_insync(after, topic)
+    ]
+    return [*unify_min_insync(after.features, after.configs, from_file), *_forgetting(changed)]
+
+
+def _min_insync(image: MetadataImage, topic: TopicImage) -> str | None:
+    default = image.config(ResourceType.BROKER, CLUSTER_DEFAULT).get(MIN_INSYNC_REPLICAS)
+    return image.topic_config(topic.name).get(MIN_INSYNC_REPLICAS, default)
+
+
+def _forgetting(topics: Iterable[TopicImage]) -> Iterator[SetPartitions]:
+    for topic in topics:
+        partitions = tuple(
+            partition._replace(eligible_count=0, partition_epoch=partition.partition_epoch + 1)
+            for partition in topic.partitions
+            if partition.eligible_count and partition.leader != NO_LEADER
+        )
+        if partitions:
+            yield SetPartitions(topic.name, partitions)

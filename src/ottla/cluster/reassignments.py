@@ -73,10 +73,13 @@ def _towards(
     everyone = target + tuple(replica for replica in original if replica not in target)
     # Those that were to be added by a reassignment given up are no replicas any more.
     in_sync = tuple(replica for replica in partition.isr if replica in everyone)
-    if not in_sync:
+    complete = partition.isr
+    if partition.is_abandoned:
+        complete = partition.eligible or (partition.last_known_leader,)
+    if not any(replica in everyone for replica in complete):
         raise ApiError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"{topic_partition} is in sync on {list(partition.isr)} alone, which would hold no replica of it any more.",
+            f"{topic_partition} is in sync on {list(complete)} alone, which would hold no replica of it any more.",
         )
     changed = partition._replace(
         replicas=everyone,

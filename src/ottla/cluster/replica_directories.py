@@ -99,7 +99,11 @@ def reported_directory(
     partition = state.image
     if broker_id in partition.isr and any(replica != broker_id and replica in alive for replica in partition.isr):
         return LOST
-    if partition.leader == NO_LEADER and broker_id in (*partition.isr, *partition.eligible):
+    if partition.leader == NO_LEADER and broker_id in (
+        *partition.isr,
+        *partition.eligible,
+        partition.last_known_leader,
+    ):
         return where
     is_lost = state.directories[partition.replicas.index(broker_id)] == LOST
     return LOST if is_lost else where

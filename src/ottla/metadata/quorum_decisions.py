@@ -16,7 +16,7 @@ from ottla.cluster.features import FeatureUpdate
 from ottla.cluster.image import CLUSTER_DEFAULT, MetadataImage, ResourceType
 from ottla.cluster.metadata_log.levels import KRAFT_VERSION
 from ottla.cluster.metadata_log.state import ClusterState
-from ottla.cluster.min_insync import check_min_insync, unify_min_insync
+from ottla.cluster.min_insync import check_min_insync, consequences
 from ottla.cluster.quorum_features import Node, check_kraft_version, plan_quorum_features
 from ottla.config.broker import BrokerConfig
 from ottla.errors import InvalidConfig, OttlaError
@@ -133,6 +133,13 @@ class QuorumDecisions(DecidingMetadata):
 
         await self._committed(append())
 
+    async def _commit(self, commands: Sequence[Command]) -> None:
+        if any(isinstance(command, SetConfigs | SetFeatures) for command in commands):
+            more = consequences(self._image, commands, self._static_config.min_insync_replicas)
+            await self.commit_records([], [*commands, *more], notes_departures=False)
+        else:
+            await super()._commit(commands)
+
     async def _change(
         self,
         asked: Sequence[AskedT],
@@ -188,11 +195,6 @@ class QuorumDecisions(DecidingMetadata):
             await super().update_features(others, validate_only=validate_only)
         if not validate_only:
             await self._raise_kraft_version(of_quorum, validate_only=False)
-        async with self.changing:
-            image = self._replay.image
-            unified = unify_min_insync(image.features, image.configs, self._static_config.min_insync_replicas)
-            if unified:
-                await self.commit_records([], unified)
 
     async def _raise_kraft_version(self, updates: Sequence[FeatureUpdate], *, validate_only: bool) -> None:
         for update in updates:

@@ -18,6 +18,10 @@ MANY_FOLLOWERS: Final = 1000
 """Brokers, whose places are kept though none of their fetches waits."""
 
 
+def _never() -> bool:
+    return False
+
+
 class LedChanges:
     """What happens to the partitions that this broker leads, as far as it concerns the fetches of their followers.
 
@@ -76,3 +80,5 @@ class ReplicaEnvironment(NamedTuple):
     propose: "Callable[[Partition, Proposal], None]"
     """Have the controller change a partition's in-sync replicas."""
     led_changes: LedChanges
+    in_sync_sets_are_shown: Callable[[], bool] = _never
+    """Whether the metadata shows a leader its in-sync set after each change of it."""

@@ -132,11 +132,16 @@ class ReplicaManager:
             lambda: self._metadata.in_sync_candidates,
             lambda partition, proposal: self.propose(partition, proposal),
             self.led_changes,
+            lambda: self.in_sync_sets_are_shown,
         )
+        self.in_sync_sets_are_shown = False
+        """Whether the metadata shows a leader its in-sync set after each change of it."""
         self.fetchers: Fetchers = NoFetchers()
         """Copies the partitions that this broker follows."""
         self.holds_session: Callable[[], bool] = _always
         """Whether this broker's session certainly exists, so that no other broker was elected in its place."""
+        self.only_in_sync_may_lead: Callable[[Partition], bool] = _always
+        """Whether no replica out of sync is elected while one in sync may be alive, as far as this broker knows."""
         self.is_coming: Callable[[str | UUID], bool] = _never
         """Whether this broker is about to hold partitions of a topic, by name or id, that the metadata may lack."""
         self.propose: Callable[[Partition, Proposal], None] = _to_nobody
@@ -563,7 +568,7 @@ class ReplicaManager:
         certainly not the case, or does no harm.
 
         A partition without other replicas has no other leader. With acks=all, nothing is acknowledged that followers do
-        not fetch in this leader epoch.
+        not fetch in this leader epoch. Where another replica is eligible, it may lead already (KIP-966).
         """
         in_sync = partition.in_sync
         if in_sync is None:
@@ -573,7 +578,8 @@ class ReplicaManager:
             and in_sync.maximal_isr == (self._broker_id,)
             and not partition.log.config.unclean_leader_election_enable
         )
-        if alone or (acks == ALL_IN_SYNC and in_sync.followed_since(self._loop.time() - self._followed_seconds)):
+        followed = acks == ALL_IN_SYNC and in_sync.followed_since(self._loop.time() - self._followed_seconds)
+        if (alone or followed) and self.only_in_sync_may_lead(partition):
             return
         raise NotLeader(
             f"broker {self._broker_id} no longer leads {partition.topic_partition}: its session in the "
@@ -595,7 +601,7 @@ def _to_itself(partition: Partition) -> None:
     """The default callback: do nothing."""
 
 
-def _always() -> bool:
+def _always(*_: object) -> bool:
     return True
 
 

@@ -43,14 +43,15 @@ async def read_all(replicas: "ReplicaManager", topic: str, partition: int) -> "A
 
     Waits for the present content of the log to be committed: the tail that a crash has left is still to be synced.
     With
-    too few in-sync replicas for that, it is enough that all of them have it, since it can no longer be lost.
+    too few in-sync replicas for that, it is enough that all of them have it, since it can no longer be lost: unless an
+    eligible replica may lead, which lacks it (KIP-966).
     Raises as `append_committed`.
     """
     found = replicas.leader(topic, partition)
     source = found.log
     end = source.log_end_offset
     loop = asyncio.get_running_loop()
-    await _until_kept(found, end, loop)
+    await _until_kept(replicas, found, end, loop)
     offset = source.log_start_offset
     bound = max(end, source.high_watermark)
     while offset < bound:
@@ -60,13 +61,16 @@ async def read_all(replicas: "ReplicaManager", topic: str, partition: int) -> "A
         yield data
 
 
-async def _until_kept(partition: Partition, end: Offset, loop: asyncio.AbstractEventLoop) -> None:
+async def _until_kept(
+    replicas: "ReplicaManager", partition: Partition, end: Offset, loop: asyncio.AbstractEventLoop
+) -> None:
     if partition.high_watermark >= end:
         return
     waiter = FutureCommit(loop)
     partition.when_committed(end, 0, waiter)
     while not (await asyncio.wait([waiter.future], timeout=POLL_INTERVAL_S))[0]:
-        if len(partition.isr) < partition.min_in_sync and partition.replicated >= end:
+        too_few = len(partition.isr) < partition.min_in_sync
+        if too_few and partition.replicated >= end and replicas.only_in_sync_may_lead(partition):
             waiter.future.cancel()
             return
     waiter.future.result()

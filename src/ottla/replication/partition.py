@@ -157,6 +157,7 @@ class Partition:
             self._flusher.mark(self)  # a follower's end is not synced; nothing is committed before it is
         self._confirm()
         self.advance()
+        self._settle_deletions()
 
     def follow(self, state: PartitionImage) -> bool:
         """Another broker leads (or none): answer all waiting requests. Returns whether that is a new leader epoch."""
@@ -248,7 +249,7 @@ class Partition:
         """The offset below which everything is synced here and on every replica that is in sync.
 
         Nothing below it can be lost, even while too few replicas are in sync for it to count as committed: every later
-        leader or in-sync replica has it.
+        leader or in-sync replica has it, unless an eligible replica is elected (KIP-966).
         """
         log = self.log
         if self.in_sync is not None and not self.in_sync.is_confirmed:
@@ -469,7 +470,13 @@ class Partition:
         self._environment.propose(self, proposal)
 
     def apply_isr(self, isr: tuple[BrokerId, ...], partition_epoch: int) -> None:
-        """The controller has answered a proposal."""
+        """The controller has answered a proposal.
+
+        Under a quorum, a smaller set counts only when the metadata shows it, with the `min.insync.replicas` of that
+        moment: by an earlier one this leader could commit what the controller believes is not committed (KIP-966).
+        """
+        if self._environment.in_sync_sets_are_shown() and not set(self.isr) <= set(isr):
+            return
         if self.in_sync is not None and self.in_sync.accepted(isr, partition_epoch):
             self.isr, self.partition_epoch = isr, partition_epoch
             self._environment.led_changes.note(self)

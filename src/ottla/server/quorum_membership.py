@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from ottla.config.broker import BrokerConfig
     from ottla.log.directories import LogDirectories
     from ottla.replication.manager import ReplicaManager
+    from ottla.replication.partition import Partition
     from ottla.server.routing import Handler
 
 log = logging.getLogger(__name__)
@@ -117,6 +118,8 @@ class QuorumMembership(ClusterMember):
         )
         self.leadership_lease: BrokerLifecycle = self.lifecycle
         replicas.holds_session = self.lifecycle.holds
+        replicas.in_sync_sets_are_shown = True
+        replicas.only_in_sync_may_lead = self._only_in_sync_may_lead
         metadata.create_at_controller = self.create_at_controller
         metadata.allocate_producer_ids = self._allocate_producer_ids
         wait_s = 0.0 if moved_as is None else AFTER_A_MOVE_S
@@ -252,6 +255,12 @@ class QuorumMembership(ClusterMember):
             for directory in self._directories.online
             if directory.path in self._directories.cordoned
         ]
+
+    def _only_in_sync_may_lead(self, partition: "Partition") -> bool:
+        """Whether the log, in the state that the leader goes by, has no eligible replica. From that state on only those
+        become eligible that leave the in-sync set."""
+        shown = self.metadata.image.partition(partition.topic_partition)
+        return shown is not None and shown.partition_epoch == partition.partition_epoch and not shown.eligible
 
     def _report_failed_directory(self) -> None:
         self.lifecycle.hurry()

@@ -5,9 +5,9 @@ from tests.unit.cluster.images import cluster, partition, with_topic
 from ottla.cluster.commands import RemoveBroker, SetPartitions, apply
 from ottla.cluster.controller import ElectionType, with_leader
 from ottla.cluster.controller_requests import Sender, requests_after, requests_to_follow, waiting_to_follow
-from ottla.cluster.departures import forget_eligible, note_departures, with_departures
+from ottla.cluster.departures import forget_eligible, note_departures, with_departures, without_unclean
 from ottla.cluster.elections import NO_OUTAGES, Outages, elect_where_needed, plan_election
-from ottla.cluster.image import NO_LEADER, MetadataImage, PartitionImage, Replica
+from ottla.cluster.image import ELIGIBLE_LEADER_REPLICAS, NO_LEADER, MetadataImage, PartitionImage, Replica
 from ottla.ids import BrokerId, PartitionId, TopicName, TopicPartition
 from ottla.metadata.store import layout
 from ottla.metadata.store.base import Create, Node
@@ -141,3 +141,76 @@ def test_who_could_not_hold_a_replica_is_asked_again_when_it_may_follow() -> Non
     assert isinstance(request, LeaderAndIsrRequest)
     (state,) = request.topic_states[0].partition_states
     assert (state.leader, list(state.isr), state.is_new) == (2, [2], False)
+
+
+def with_eligible_leaders(part: PartitionImage, *alive: int, lost: tuple[int, ...] = ()) -> PartitionImage:
+    """The partition after elections with `eligible.leader.replicas.version` 1."""
+    outages = Outages(offline=frozenset((BrokerId(each), T, PartitionId(0)) for each in lost))
+    image = image_of(part, *alive)._replace(features={ELIGIBLE_LEADER_REPLICAS: 1})
+    found = elect_where_needed(image, outages, lambda topic: False)
+    assert found.unclean == []
+    after = apply(image, note_departures(image, found.changes, outages.offline, lambda topic: 2))
+    return after.topics[T].partitions[0]
+
+
+def test_an_eligible_replica_leads_at_once_and_the_one_before_becomes_eligible() -> None:
+    """KIP-966: with LAST, nothing has been committed without 2."""
+    after = with_eligible_leaders(LAST, 1, 2)
+    assert (after.leader, after.isr, after.eligible, after.departed) == (2, (2,), (3,), (3, 1))
+    assert after.last_known_leader == 3, "until 2 has confirmed that it leads"
+    other = LAST._replace(departed=ids(2, 1), eligible_count=2)
+    assert with_eligible_leaders(other, 1, 2).leader == 1, "any of them, in the order of the replicas"
+    assert with_eligible_leaders(other, 1, 2, lost=(1,)).leader == 2
+
+
+def test_the_last_one_in_sync_becomes_eligible_when_it_goes() -> None:
+    gone = with_eligible_leaders(LAST, 1)
+    assert (gone.leader, gone.isr, gone.eligible, gone.departed) == (NO_LEADER, (), (3, 2), (3, 2, 1))
+    assert gone.last_known_leader == 3
+    assert with_eligible_leaders(gone, 1) == gone
+    assert with_eligible_leaders(gone, 1, 2).leader == 2
+    back = with_eligible_leaders(gone, 1, 3)
+    assert (back.leader, back.isr, back.eligible) == (3, (3,), (2,))
+    assert with_eligible_leaders(START, 1, 2)._replace(departed=()).isr == (1, 2), "others are in sync"
+
+
+def test_the_last_leader_leads_again_where_no_replica_is_eligible() -> None:
+    """Both have restarted in a way in which records may be lost: the leader had synced what it acknowledged."""
+    gone = with_eligible_leaders(LAST, 1)
+    (three,) = without_unclean(image_of(gone, 1, 3), BrokerId(3))
+    part = three.partitions[0]
+    assert (part.eligible, part.departed) == ((2,), (2, 3, 1))
+    assert with_eligible_leaders(part, 1, 3).leader == NO_LEADER, "2 may have what 3 has lost"
+    (both,) = without_unclean(image_of(part, 1, 2, 3), BrokerId(2))
+    part = both.partitions[0]
+    assert (part.eligible, part.departed) == ((), (3, 2, 1))
+    assert with_eligible_leaders(part, 1, 2).leader == NO_LEADER
+    assert with_eligible_leaders(part, 1, 2, 3, lost=(3,)).leader == NO_LEADER, "its disk was replaced"
+    again = with_eligible_leaders(part, 1, 2, 3)
+    assert (again.leader, again.isr, again.last_known_leader) == (3, (3,), NO_LEADER)
+
+
+def test_the_leader_before_one_that_never_led_is_eligible_too() -> None:
+    """1 led, and 2 was elected, has not confirmed, and goes: it has committed nothing."""
+    elected = with_eligible_leaders(partition(0, 1, (1, 2, 3), isr=(1, 2)), 2)
+    assert (elected.leader, elected.last_known_leader) == (2, 1)
+    gone = with_eligible_leaders(elected._replace(departed=(), eligible_count=0), 3)
+    assert (gone.leader, set(gone.eligible), gone.last_known_leader) == (NO_LEADER, {1, 2}, 1)
+
+
+def test_an_operator_gets_an_eligible_one_and_else_the_last_leader() -> None:
+    gone = with_eligible_leaders(LAST, 1)
+    unclean = ElectionType.UNCLEAN
+    (chosen,) = plan_election(image_of(gone, 1, 2), NO_OUTAGES, T0, unclean).partitions
+    assert chosen.leader == 2
+    (doubtful,) = without_unclean(image_of(gone, 1, 3), BrokerId(3))
+    (chosen,) = plan_election(image_of(doubtful.partitions[0], 1, 3), NO_OUTAGES, T0, unclean).partitions
+    assert chosen.leader == 3
+    (chosen,) = plan_election(image_of(gone, 1), NO_OUTAGES, T0, unclean).partitions
+    assert chosen.leader == 1
+
+
+def test_without_the_feature_what_it_has_left_behind_is_elected_all_the_same() -> None:
+    gone = with_eligible_leaders(LAST, 1)
+    assert elected(gone, NO_OUTAGES, 1, 2).leader == 2
+    assert elected(gone, NO_OUTAGES, 1).leader == NO_LEADER

@@ -231,7 +231,8 @@ class TestBrokers:
             assert set(alone.controller.image.brokers) == {TWO, THREE}
             assert (part(alone).leader, part(alone).isr, part(alone).leader_epoch) == (2, (2, 3), 1)
             assert (part(alone, 1).leader, part(alone, 1).isr) == (2, (2, 3))
-            assert (part(alone, 0, "u").leader, part(alone, 0, "u").isr) == (NO_LEADER, (1,))
+            assert (part(alone, 0, "u").leader, part(alone, 0, "u").isr) == (NO_LEADER, ())
+            assert part(alone, 0, "u").eligible == (1,)
             again = await FakeBroker(alone, 1, process=2).start(previous_broker_epoch=one.epoch)
             assert part(alone, 0, "u").leader == ONE
             assert again.epoch == alone.controller.image.brokers[ONE].epoch
@@ -366,7 +367,7 @@ class TestBrokers:
             await create_topic(alone, "t", [1])
             await one.stopped()
             assert part(alone).leader == NO_LEADER
-            assert part(alone).isr == (1,)
+            assert (part(alone).isr, part(alone).eligible) == ((), (1,))
 
         run(scenario)
 
@@ -439,6 +440,45 @@ class TestReplicas:
             assert again.epoch > three.epoch
 
         run(scenario)
+
+    def test_an_eligible_replica_leads_as_soon_as_the_last_one_in_sync_is_fenced(self) -> None:
+        async def scenario(alone: ControllerAlone) -> None:
+            one, two, three = await three_brokers(alone)
+            await create_topic(alone, "t", [1, 2, 3], min_insync_replicas="2")
+            await alone.controller.change_in_sync(ONE, one.epoch, [shrink(alone, one, ONE, TWO)])
+            await alone.controller.change_in_sync(ONE, one.epoch, [shrink(alone, one, ONE)])
+            one.kill()
+            await asyncio.sleep(12)
+            assert (part(alone).leader, part(alone).isr, part(alone).eligible) == (2, (2,), (1,))
+            two.kill()
+            await asyncio.sleep(12)
+            assert (part(alone).leader, part(alone).isr, part(alone).eligible) == (NO_LEADER, (), (2, 1))
+            assert (await three.beat()).is_fenced is False
+            again = await FakeBroker(alone, 1, process=2).start(previous_broker_epoch=one.epoch)
+            assert (part(alone).leader, part(alone).isr, part(alone).eligible) == (1, (1,), (2,))
+            again.kill()
+            await asyncio.sleep(12)
+            await FakeBroker(alone, 1, process=3).start(previous_broker_epoch=-1)
+            assert (part(alone).leader, part(alone).eligible) == (NO_LEADER, (2,))
+            await FakeBroker(alone, 2, process=2).start(previous_broker_epoch=-1)
+            assert (part(alone).leader, part(alone).isr, part(alone).eligible) == (1, (1,), ())
+
+        run(scenario)
+
+    def test_a_lower_minimum_is_committed_together_with_what_it_makes_of_eligible_replicas(self) -> None:
+        async def scenario(alone: ControllerAlone) -> None:
+            one, *_ = await three_brokers(alone)
+            await create_topic(alone, "t", [1, 2, 3], min_insync_replicas="2")
+            await alone.controller.change_in_sync(ONE, one.epoch, [shrink(alone, one, ONE)])
+            assert set(part(alone).eligible) == {TWO, THREE}
+            epoch = part(alone).leader_epoch
+            edit = ConfigEdit("min.insync.replicas", ConfigOperation.SET, "1")
+            await alone.controller.decisions.alter_configs([ConfigChange(ResourceType.TOPIC, "t", (edit,))])
+            batch = [decode_record(value)[0] for value in alone.node.batches[-1].records]
+            assert {type(each) for each in batch} >= {records.ConfigRecord, records.PartitionChangeRecord}
+            assert (part(alone).eligible, part(alone).leader, part(alone).leader_epoch) == ((), 1, epoch)
+
+        run(scenario, metadata_max_idle_interval_ms="0")
 
     @pytest.mark.parametrize("has_lost_nothing", [True, False])
     def test_a_broker_that_may_have_lost_records_is_not_eligible_if_it_is_back_before_it_was_fenced(

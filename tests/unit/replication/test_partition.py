@@ -60,6 +60,8 @@ class World:
         self.now = 0.0
         self.alive: tuple[BrokerId, ...] = THREE
         self.proposals: list[Proposal] = []
+        self.is_shown = False
+        """Does the metadata show this leader each in-sync set?"""
         self.log = PartitionLog.open(
             directory / "t-0", TP, LogConfig(min_insync_replicas=2, **config), fs=RealFileSystem(), clock=ManualClock()
         )
@@ -70,6 +72,7 @@ class World:
             lambda: self.alive,
             lambda _, proposal: self.proposals.append(proposal),
             LedChanges(),
+            lambda: self.is_shown,
         )
         self.flusher = Mock()
         self.partition = Partition(TP, self.log, self.flusher, Mock(), environment, Throughput())
@@ -155,6 +158,41 @@ def test_nothing_is_committed_with_too_few_in_sync(world: World) -> None:
     assert world.partition.isr == (1, 2)
 
 
+def test_a_restarted_leader_with_too_few_in_sync_commits_nothing_of_what_it_had(world: World) -> None:
+    """Neither the records that it had, nor the beginning of its epoch: an eligible replica may lack both (KIP-966)."""
+    world.partition.lead(world.state(1, 0))
+    world.append()
+    world.sync()
+    again = Partition(TP, world.log, world.flusher, Mock(), world.partition._environment, Throughput())
+    again.lead(world.state(1, 1, isr=(1,)))
+    again.drop_out_of_sync_followers()
+    assert (world.log.high_watermark, again.has_reached_epoch_start, world.proposals) == (0, False, [])
+    waiter = Mock()
+    again.when_epoch_start_reached(waiter)
+    again.fetched_by(BrokerId(3), Offset(0), Offset(0), 7)
+    waiter.committed.assert_not_called()
+
+
+def test_a_smaller_in_sync_set_counts_when_the_metadata_shows_it(world: World) -> None:
+    """With the `min.insync.replicas` of that moment, which the answer does not have."""
+    world.is_shown = True
+    world.partition.lead(world.state(1, 0))
+    world.append()
+    world.sync()
+    world.fetch(2, 1)
+    world.now = 11.0
+    world.fetch(2, 1)
+    world.partition.drop_out_of_sync_followers()
+    assert [proposal.isr for proposal in world.proposals] == [(1, 2)]
+    world.partition.apply_isr((BrokerId(1), BrokerId(2)), 1)
+    assert (world.partition.isr, world.log.high_watermark) == (THREE, 0)
+    world.partition.lead(world.state(1, 0, isr=(1, 2))._replace(partition_epoch=1))
+    assert (world.partition.isr, world.log.high_watermark) == ((1, 2), 1)
+    world.fetch(3, 1)
+    world.partition.apply_isr(THREE, 2)
+    assert world.partition.isr == THREE, "a larger one counts at once"
+
+
 def test_what_all_in_sync_have_is_kept_though_they_are_too_few(world: World) -> None:
     world.partition.lead(world.state(1, 0, isr=(1,)))
     world.append()
@@ -174,15 +212,22 @@ def test_a_coordinator_reads_what_is_kept_and_waits_for_the_rest(world: World) -
     world.partition.lead(world.state(1, 0, isr=(1,)))
     world.append()
 
+    alone = False
+
     async def read() -> list[bytes]:
+        nonlocal alone
         manager = object.__new__(ReplicaManager)
         manager._held = {(TP.topic, int(TP.partition)): world.partition}
         manager.threads = DiskThreads()
+        manager.only_in_sync_may_lead = lambda _: alone
         with closing(manager.threads):
             reading = asyncio.ensure_future(anext(own_records.read_all(manager, TP.topic, TP.partition)))
             await asyncio.wait([reading], timeout=0.3)
             assert not reading.done()  # the disk may still lose it
             world.sync()
+            await asyncio.wait([reading], timeout=0.3)
+            assert not reading.done()  # an eligible replica may lead, and lack it
+            alone = True
             return [record.value or b"" for record in _records(bytes(await reading))]
 
     assert asyncio.run(read()) == [b"v"]

@@ -15,8 +15,15 @@ ONE, TWO = BrokerId(1), BrokerId(2)
 LEADER_ONLY, ALL = 1, -1
 
 
-def goes_on(*isr: BrokerId, acks: int = LEADER_ONLY, is_confirmed: bool = True, unclean: bool = False) -> bool:
-    """May broker 1 go on leading replicas 1 and 2? Nobody has fetched."""
+def goes_on(
+    *isr: BrokerId,
+    acks: int = LEADER_ONLY,
+    is_confirmed: bool = True,
+    unclean: bool = False,
+    only_in_sync_may_lead: bool = True,
+    fetched: bool = False,
+) -> bool:
+    """May broker 1 go on leading replicas 1 and 2? Nobody has fetched, unless `fetched`."""
     in_sync = InSyncReplicas(
         ONE,
         (ONE, TWO),
@@ -28,10 +35,17 @@ def goes_on(*isr: BrokerId, acks: int = LEADER_ONLY, is_confirmed: bool = True, 
         now=0.0,
         is_confirmed=is_confirmed,
     )
+    if fetched:
+        in_sync.fetched(TWO, Offset(0), log_start_offset=Offset(0), end_offset=Offset(0), broker_epoch=3, now=99.5)
     log = SimpleNamespace(config=LogConfig(unclean_leader_election_enable=unclean))
     partition: Any = SimpleNamespace(in_sync=in_sync, log=log, topic_partition="t-0")
     loop = SimpleNamespace(time=lambda: 100.0)
-    manager = cast("ReplicaManager", SimpleNamespace(_broker_id=ONE, _loop=loop, _followed_seconds=1.0))
+    manager = cast(
+        "ReplicaManager",
+        SimpleNamespace(
+            _broker_id=ONE, _loop=loop, _followed_seconds=1.0, only_in_sync_may_lead=lambda _: only_in_sync_may_lead
+        ),
+    )
     try:
         ReplicaManager._check_still_leads(manager, partition, acks)
     except NotLeader:
@@ -49,3 +63,10 @@ def test_who_is_alone_in_sync_goes_on_as_nobody_else_can_be_elected(acks: int) -
 @pytest.mark.parametrize("acks", [LEADER_ONLY, ALL])
 def test_who_has_not_confirmed_that_it_leads_does_not_for_who_led_before_may_lead_again(acks: int) -> None:
     assert not goes_on(ONE, acks=acks, is_confirmed=False)
+
+
+def test_where_another_replica_is_eligible_it_may_lead_already() -> None:
+    assert not goes_on(ONE, only_in_sync_may_lead=False)
+    assert goes_on(ONE, TWO, acks=ALL, fetched=True)
+    assert not goes_on(ONE, TWO, acks=LEADER_ONLY, fetched=True)
+    assert not goes_on(ONE, TWO, acks=ALL, fetched=True, only_in_sync_may_lead=False)

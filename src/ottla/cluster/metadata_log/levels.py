@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from ottla.cluster.features import METADATA_VERSION, SUPPORTED
-from ottla.cluster.min_insync import ELIGIBLE_LEADER_REPLICAS
+from ottla.cluster.image import ELIGIBLE_LEADER_REPLICAS
 from ottla.errors import CorruptMessage, InvalidConfig
 
 KRAFT_VERSION: Final = "kraft.version"

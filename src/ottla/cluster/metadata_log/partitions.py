@@ -5,7 +5,8 @@ committed, and the last known ones, which may lack some of it (KIP-966). The ima
 
     departed                  the eligible ones, and then the last known ones, as far as they are not in sync
     eligible_count            how many are eligible
-    last_known_leader         the first last known one while the leader recovers: it has led, the elected one has not
+    last_known_leader         the first last known one while the leader recovers: it has led, the elected one has not;
+                              likewise where nobody leads and no replica is in sync
     begins_anew               likewise, where the first two are the leader itself: it was elected without data. Kafka
                               never names a replica twice
 
@@ -184,13 +185,18 @@ def recorded(image: PartitionImage) -> tuple[int, Brokers, Brokers]:
     if image.begins_anew:
         return RECOVERING, eligible, (image.leader, image.leader, *rest)
     if image.last_known_leader != NO_LEADER:
+        if image.is_abandoned:  # as genuine controllers have it
+            others = (replica for replica in rest if replica != image.last_known_leader)
+            return RECOVERED, eligible, (image.last_known_leader, *others)
         return RECOVERING, eligible, (image.last_known_leader, *rest)
     return RECOVERED, eligible, rest
 
 
 def _with_departed(image: PartitionImage, recovery: int, eligible: Brokers, last_known: Brokers) -> PartitionImage:
     begins_anew, known_leader = False, NO_LEADER
-    if recovery == RECOVERING and last_known:
+    if last_known and image.is_abandoned:
+        known_leader = last_known[0]
+    elif last_known and recovery == RECOVERING:
         begins_anew = last_known[:2] == (image.leader, image.leader)
         known_leader = NO_LEADER if last_known[0] == image.leader else last_known[0]
         last_known = last_known[1:]

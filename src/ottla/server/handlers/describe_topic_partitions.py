@@ -1,12 +1,13 @@
 """DescribeTopicPartitions (v0): topics in the order of their names, in pieces of bounded size (KIP-966).
 
-There is no list of eligible leader replicas to return: unclean elections are decided by the in-sync replicas alone.
+Eligible leader replicas, and the last leader of a partition without a leader, are returned where they are elected:
+under a quorum of controllers, with `eligible.leader.replicas.version` 1.
 """
 
 from typing import TYPE_CHECKING
 
 from ottla.cluster.controller import check_topic_name
-from ottla.cluster.image import MetadataImage, PartitionImage, TopicImage
+from ottla.cluster.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
 from ottla.errors import ErrorCode, InvalidRequest, InvalidTopic
 from ottla.ids import TopicName
 from ottla.protocol.messages.describe_topic_partitions import (
@@ -107,11 +108,15 @@ def _found(
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=list(partition.replicas),
                 isr_nodes=list(partition.isr),
-                eligible_leader_replicas=[],
-                last_known_elr=[],
+                eligible_leader_replicas=list(partition.eligible) if image.elects_eligible else [],
+                last_known_elr=[partition.last_known_leader] if _has_last_leader(image, partition) else [],
                 offline_replicas=list(image.offline_replicas(topic.name, partition)),
             )
             for partition in shown
         ],
         topic_authorized_operations=ALL_TOPIC_OPERATIONS,
     )
+
+
+def _has_last_leader(image: MetadataImage, partition: PartitionImage) -> bool:
+    return image.elects_eligible and partition.is_abandoned and partition.last_known_leader != NO_LEADER

@@ -84,6 +84,10 @@ def _partitions(draw: st.DrawFn, number: int, before: PartitionImage | None) -> 
     departed = tuple(draw(st.permutations(others))[: draw(st.integers(0, len(others)))])
     previous = [replica for replica in replicas if replica != leader and replica not in departed]
     begins_anew = leader != NO_LEADER and draw(st.booleans())
+    eligible = draw(st.integers(0, len(departed)))
+    last_known = NO_LEADER if begins_anew else draw(st.sampled_from([*previous, NO_LEADER]))
+    if leader == NO_LEADER and not isr:  # the last leader is eligible, or the first of the others
+        last_known = draw(st.sampled_from(departed[: eligible + 1])) if departed else NO_LEADER
     return PartitionImage(
         PartitionId(number),
         leader,
@@ -93,9 +97,9 @@ def _partitions(draw: st.DrawFn, number: int, before: PartitionImage | None) -> 
         steps if before is None else before.partition_epoch + steps,
         tuple(draw(st.lists(st.sampled_from(replicas), unique=True))),
         tuple(draw(st.lists(st.sampled_from(replicas), unique=True))),
-        NO_LEADER if begins_anew else draw(st.sampled_from([*previous, NO_LEADER])),
+        last_known,
         departed,
-        draw(st.integers(0, len(departed))),
+        eligible,
         begins_anew,
     )
 
