@@ -4,12 +4,14 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from tests.unit.cluster.images import cluster, partition, with_topic
 
 from ottla.config.log import LogConfig
 from ottla.errors import NotLeader
-from ottla.ids import BrokerId, LeaderEpoch, Offset
+from ottla.ids import BrokerId, LeaderEpoch, Offset, PartitionId, TopicName, TopicPartition
 from ottla.replication.decisions.in_sync import InSyncReplicas
 from ottla.replication.manager import ReplicaManager
+from ottla.server.quorum_membership import QuorumMembership
 
 ONE, TWO = BrokerId(1), BrokerId(2)
 LEADER_ONLY, ALL = 1, -1
@@ -70,3 +72,21 @@ def test_where_another_replica_is_eligible_it_may_lead_already() -> None:
     assert goes_on(ONE, TWO, acks=ALL, fetched=True)
     assert not goes_on(ONE, TWO, acks=LEADER_ONLY, fetched=True)
     assert not goes_on(ONE, TWO, acks=ALL, fetched=True, only_in_sync_may_lead=False)
+
+
+@pytest.mark.parametrize(
+    ("shown_epoch", "departed", "eligible", "is_so"),
+    [(7, (), 0, True), (7, (2,), 0, True), (7, (2,), 1, False), (6, (), 0, False), (8, (), 0, False)],
+)
+def test_a_quorums_log_shows_who_is_eligible(
+    shown_epoch: int, departed: tuple[int, ...], eligible: int, is_so: bool
+) -> None:
+    """In the state that the leader goes by: its in-sync set was larger before, or another leads since."""
+    shown = partition(0, 1, (1, 2), isr=(1,))._replace(
+        partition_epoch=shown_epoch, departed=tuple(map(BrokerId, departed)), eligible_count=eligible
+    )
+    metadata = SimpleNamespace(image=with_topic(cluster(1, 2), "t", shown))
+    membership = cast("QuorumMembership", SimpleNamespace(metadata=metadata))
+    for name, expected in (("t", is_so), ("u", False)):
+        led: Any = SimpleNamespace(topic_partition=TopicPartition(TopicName(name), PartitionId(0)), partition_epoch=7)
+        assert QuorumMembership._only_in_sync_may_lead(membership, led) is expected
