@@ -341,13 +341,14 @@ class QuorumController:
                 is_alive=self.sessions.is_valid(broker_id, self._now()),
                 epoch=self._keeper.next_offset,
             )
-            if known is not None and known.incarnation_id != request.incarnation_id:
-                if request.previous_broker_epoch != known.epoch:
-                    if not known.fenced:  # to leave the in-sync sets may make it eligible
-                        await self._commit_without(known, [fencing(known, fenced=True)])
-                    unclean = without_unclean(self.image, broker_id)
-                    await self.decisions.commit_records([], unclean, notes_departures=False)
-                    record.broker_epoch = self._keeper.next_offset
+            is_other = known is None or known.incarnation_id != request.incarnation_id
+            if is_other and (known is None or request.previous_broker_epoch != known.epoch):
+                if known is not None and not known.fenced:  # to leave the in-sync sets may make it eligible
+                    await self._commit_without(known, [fencing(known, fenced=True)])
+                unclean = without_unclean(self.image, broker_id)
+                await self.decisions.commit_records([], unclean, notes_departures=False)
+                record.broker_epoch = self._keeper.next_offset
+            if known is not None and is_other:
                 await self._commit_without(known, [record])
             else:
                 await self.decisions.commit_records([record])

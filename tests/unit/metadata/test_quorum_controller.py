@@ -465,6 +465,20 @@ class TestReplicas:
 
         run(scenario)
 
+    def test_a_broker_that_was_forgotten_is_not_eligible_when_it_registers_again(self) -> None:
+        async def scenario(alone: ControllerAlone) -> None:
+            one, two, _ = await three_brokers(alone)
+            await create_topic(alone, "t", [1, 2, 3], min_insync_replicas="2")
+            await alone.controller.change_in_sync(ONE, one.epoch, [shrink(alone, one, ONE, TWO)])
+            await alone.controller.change_in_sync(ONE, one.epoch, [shrink(alone, one, ONE)])
+            two.kill()
+            await alone.controller.unregister_broker(2)
+            assert part(alone).eligible == (2,)
+            await FakeBroker(alone, 2, process=2).start(previous_broker_epoch=two.epoch)
+            assert part(alone).eligible == ()
+
+        run(scenario)
+
     def test_a_lower_minimum_is_committed_together_with_what_it_makes_of_eligible_replicas(self) -> None:
         async def scenario(alone: ControllerAlone) -> None:
             one, *_ = await three_brokers(alone)
