@@ -83,12 +83,13 @@ def with_departures(
 
 
 def _with_departed(partition: PartitionImage, departed: tuple[BrokerId, ...], eligible: int) -> PartitionImage:
-    """The partition with these. Of one that nobody leads, the last leader comes first of those that are not eligible:
-    records have no other place for it."""
+    """The partition with these. Of one that nobody leads, the last leader alone is kept beside the eligible ones: a
+    genuine controller elects a last known replica only if records name no other."""
     if partition.is_abandoned:
-        complete, rest, last = departed[:eligible], departed[eligible:], partition.last_known_leader
-        first = () if last in complete else (last,)
-        departed = complete if last == NO_LEADER else complete + first + tuple(each for each in rest if each != last)
+        last = partition.last_known_leader
+        departed = departed[:eligible]
+        if last not in (NO_LEADER, *departed):
+            departed += (last,)
     if (departed, eligible) == (partition.departed, partition.eligible_count):
         return partition
     return partition._replace(departed=departed, eligible_count=eligible)

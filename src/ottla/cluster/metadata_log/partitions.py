@@ -185,9 +185,8 @@ def recorded(image: PartitionImage) -> tuple[int, Brokers, Brokers]:
     if image.begins_anew:
         return RECOVERING, eligible, (image.leader, image.leader, *rest)
     if image.last_known_leader != NO_LEADER:
-        if image.is_abandoned:  # as genuine controllers have it
-            others = (replica for replica in rest if replica != image.last_known_leader)
-            return RECOVERED, eligible, (image.last_known_leader, *others)
+        if image.is_abandoned:
+            return RECOVERED, eligible, (image.last_known_leader,)
         return RECOVERING, eligible, (image.last_known_leader, *rest)
     return RECOVERED, eligible, rest
 
