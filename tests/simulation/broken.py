@@ -232,7 +232,11 @@ BREAKAGES: Final[Mapping[Breakage, Case]] = {
         quorum=True,
     ),
     Breakage.ENDLESS_LEASE: Case(
-        endless_lease, ("from controller", "pause", "cut"), "by itself in epoch .* though it is fenced", 0, quorum=True
+        endless_lease,
+        ("from controller", "pause", "cut"),
+        "is fenced, and its lease is not over",
+        0,
+        quorum=True,
     ),
     Breakage.EARLY_UNFENCING: Case(
         early_unfencing, ("kill", "stop", "power"), "is unfenced, and has read up to", 2, quorum=True

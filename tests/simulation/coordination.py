@@ -57,6 +57,9 @@ class Coordination(Protocol):
     def controller(self) -> str | None:
         """The name of the active controller's machine."""
 
+    def look(self) -> None:
+        """Now and then: whether brokers know what they may do."""
+
     def change_of_voters(self, random: Random) -> Message | None:
         """What an operator asks for."""
 
@@ -100,6 +103,9 @@ class ZooKeeper:
     def controller(self) -> str | None:
         holder = self.image().controller_id
         return f"b{holder}" if holder >= 0 else None
+
+    def look(self) -> None:
+        """Nothing to see."""
 
     def change_of_voters(self, _random: Random) -> None:
         """There are none."""
@@ -175,6 +181,9 @@ class Quorum:
     def controller(self) -> str | None:
         newest = self._log.newest_leader
         return None if newest is None else self.voters[newest]
+
+    def look(self) -> None:
+        self._log.look_at_leases()
 
     def change_of_voters(self, random: Random) -> Message | None:
         if not self.is_dynamic:

@@ -3,7 +3,7 @@
 a high watermark    what it passes is the same on every node, whatever happens to them
 a leader            is the only one of its epoch, and has everything that is committed
 a truncation        takes back nothing below the node's high watermark
-a broker            is unfenced when it has read the log up to its registration, and fenced when its lease is over;
+a broker            is unfenced when it has read the log up to its registration, and has no lease while it is fenced;
                     then, and while others lead, it acknowledges nothing by itself
 an image            is that of the log up to its offset, with controllers and with brokers, by records or a snapshot
 """
@@ -147,7 +147,7 @@ class MetadataObserver:
                 fenced = {each.broker_id for each in self.state.brokers.values() if each.fenced}
                 self.state.replay_all([record.value or b"" for record in decode_records(view, header)])
                 self._check_unfenced(fenced)
-                self._check_fenced(fenced)
+                self.look_at_leases()
             before = self.image.topics
             self.image = self._images[self.end - 1] = self.state.image(self.end - 1)
             if self.image.topics is not before:
@@ -172,21 +172,15 @@ class MetadataObserver:
                     f"{lifecycle._offset()}"
                 )
 
-    def _check_fenced(self, fenced: set[BrokerId]) -> None:
-        """Those that are fenced since the newest batch do not take themselves for leaders any longer, unless they are
-        about to stop."""
+    def look_at_leases(self) -> None:
+        """A broker that is fenced does not take itself for a leader any longer, unless it is about to stop."""
         for machine in self._machines:
             lifecycle = None if machine.broker is None else _lifecycle(machine.broker.replicas)
             if lifecycle is None or lifecycle.wants_shut_down or not lifecycle.holds():
                 continue
             broker = self.state.brokers.get(lifecycle._config.node_id)
-            if (
-                broker is not None
-                and broker.fenced
-                and broker.broker_id not in fenced
-                and broker.epoch == lifecycle.broker_epoch
-            ):
-                self._fail(f"broker {broker.broker_id} of epoch {broker.epoch} is fenced before its lease is over")
+            if broker is not None and broker.fenced and broker.epoch == lifecycle.broker_epoch:
+                self._fail(f"broker {broker.broker_id} of epoch {broker.epoch} is fenced, and its lease is not over")
 
     def _acknowledges_alone(self, replicas: ReplicaManager, partition: Partition) -> None:
         """A leader accepts records that it will not wait for followers to have."""

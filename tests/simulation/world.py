@@ -144,6 +144,7 @@ class World:
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             self.observer.look()
+            self.coordination.look()
 
     async def _watch(self, work: Coroutine[Any, Any, None]) -> None:
         """Wait for the work; a client that ends has found something, and so may have the observer."""
