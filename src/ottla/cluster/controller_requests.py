@@ -114,6 +114,8 @@ class OwnChanges(NamedTuple):
 
     lead_and_follow: LeaderAndIsrRequest | None
     stop: StopReplicaRequest | None
+    partitions: Collection[tuple[UUID, int]] | None
+    """Its partitions that have changed in any way, by topic id; None for all."""
 
 
 def own_changes(
@@ -131,7 +133,7 @@ def own_changes(
     may be created anew once a leader has confirmed that it has everything.
     """
     if everything:
-        return OwnChanges(_leader_and_isr(sender, broker, new, _everything(new), ALL_STATES, old), None)
+        return OwnChanges(_leader_and_isr(sender, broker, new, _everything(new), ALL_STATES, old), None, None)
     changed, gone = _changes(old, new)
     own = broker.broker_id
     # A quorum's controller changes in-sync sets by itself, which their leaders know from the log alone.
@@ -145,6 +147,7 @@ def own_changes(
     return OwnChanges(
         _leader_and_isr(sender, broker, new, held, SOME_STATES, old) if held else None,
         _stop_replica(sender, broker, stopped) if stopped else None,
+        _touched(old, new, own),
     )
 
 
@@ -244,6 +247,23 @@ def _changes(old: MetadataImage, new: MetadataImage) -> tuple[_Parts, list[Topic
             changed.append((topic, parts))
     gone = [topic for topic in old.topics.values() if topic.topic_id not in new.topics_by_id]
     return changed, gone
+
+
+def _touched(old: MetadataImage, new: MetadataImage, own: BrokerId) -> list[tuple[UUID, int]]:
+    """The broker's partitions that are new or have changed in any way, by topic id."""
+    if old.topics is new.topics:
+        return []
+    found: list[tuple[UUID, int]] = []
+    for name, topic in new.topics.items():
+        before = old.topics.get(name)
+        if before is not topic:
+            known = before.partitions if before is not None and before.topic_id == topic.topic_id else ()
+            found += [
+                (topic.topic_id, part.partition)
+                for part in topic.partitions
+                if own in part.replicas and (part.partition >= len(known) or known[part.partition] is not part)
+            ]
+    return found
 
 
 def _without(parts: _Parts, withheld: Withheld) -> _Parts:

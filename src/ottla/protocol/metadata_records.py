@@ -410,6 +410,11 @@ CONTROL_TYPES: Final[Mapping[int, type[Message]]] = MappingProxyType(
 _CONTROL_KEY: Final = Layout(">hh")
 
 
+_SHORT_FRAME: Final = 3
+_LONG: Final = 0x80
+"""The first byte of a varint that goes on."""
+
+
 class Frame(NamedTuple):
     """What precedes a record: its type, its version, and the position of its first byte."""
 
@@ -426,6 +431,8 @@ def encode_record(record: Message, version: int) -> bytes:
 
 def read_frame(value: Buffer) -> Frame:
     """The frame of a record's value. Raises `MalformedMessage`; `UnsupportedVersion` for another version of frames."""
+    if len(value) > _SHORT_FRAME and value[0] == FRAME_VERSION and value[1] < _LONG and value[2] < _LONG:
+        return Frame(value[1], value[2], _SHORT_FRAME)  # as nearly all are
     try:
         frame, position = read_uvarint(value, 0)
         if frame != FRAME_VERSION:

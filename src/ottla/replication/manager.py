@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 from uuid import UUID
@@ -210,7 +211,7 @@ class ReplicaManager:
         self._refilling.end_where_in_sync(old, new, self._broker_id)
         self._follow_configs(old, new)
         if old.brokers is not new.brokers:
-            for partition in self.partitions():
+            for partition in filter(attrgetter("leading"), self.partitions()):
                 partition.advance()  # a lost follower holds nothing back, if it was not in sync
                 partition.take_in_followers()  # one that has become alive has perhaps fetched before
 

@@ -107,3 +107,7 @@ class StartingOver:
             self._timers[tp] = self._loop.call_later(
                 REFILL_AGAIN_S, lambda: self._refill(tp, topic_id, state, is_first=False)
             )
+        else:
+            made = self._replicas.find(tp.topic, tp.partition)
+            if made is not None:
+                self._replicas.on_moved(made)  # it may be in another log directory

@@ -10,7 +10,7 @@ The log distinguishes a new replica from a lost one: one that was never put anyw
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -35,6 +35,7 @@ from ottla.tasks import supervised
 if TYPE_CHECKING:
     from ottla.log.directories import LogDirectories
     from ottla.replication.manager import ReplicaManager
+    from ottla.replication.partition import Partition
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +79,8 @@ class DirectoryAssignments:
         self.lost: set[Key] = set()
         """Replicas that cannot be held, since their log is gone."""
         self._due = asyncio.Event()
+        self._changed: set[Key] | None = set()
+        """The partitions to look at when it is due; None for all."""
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
         replicas.on_moved = lambda partition: self.look()
@@ -125,14 +128,20 @@ class DirectoryAssignments:
 
     def note(self, outcomes: Mapping[Key, ErrorCode]) -> None:
         """Take the outcomes of roles that were assigned: a replica that cannot be held is lost, or its directory."""
+        if self._changed is not None:
+            self._changed.update(outcomes)
         for key, code in outcomes.items():
             if code is ErrorCode.KAFKA_STORAGE_ERROR:
                 self.lost.add(key)
             else:
                 self.lost.discard(key)
 
-    def look(self) -> None:
-        """Report whatever differs from the log, in the background."""
+    def look(self, partitions: Collection[Key] | None = None) -> None:
+        """Report whatever differs from the log, in the background: of all replicas, or of some that have changed."""
+        if partitions is None:
+            self._changed = None
+        elif self._changed is not None:
+            self._changed.update(partitions)
         self._due.set()
         if not self._is_closed and (self._task is None or self._task.done()):
             self._task = supervised(asyncio.get_running_loop(), self._run(), "directories of replicas")
@@ -143,21 +152,25 @@ class DirectoryAssignments:
             self._wait_s = 0.0
         while self._due.is_set():
             self._due.clear()
-            differing = self._differing()
+            changed, self._changed = self._changed, set()
+            differing = self._differing(changed)
             while differing:
                 some, differing = differing[:AT_ONCE], differing[AT_ONCE:]
                 if not await self._report(some):
+                    self._changed = None
                     self._due.set()
             if self._due.is_set():
                 await asyncio.sleep(RETRY_S)
 
-    def _differing(self) -> list[tuple[Key, UUID]]:
+    def _differing(self, changed: Collection[Key] | None) -> list[tuple[Key, UUID]]:
         if self._metadata.state.metadata_version < DIRECTORIES_SINCE:
             return []
         online = {directory.path: directory_uuid(directory.directory_id) for directory in self._directories.online}
         full, alive = self._replicas.full_directories(), self._metadata.image.brokers
         found: list[tuple[Key, UUID]] = []
-        for partition in self._replicas.partitions():
+        # What is reported of those in a full directory depends on others, too.
+        partitions = self._replicas.partitions() if changed is None or full else map(self._find, changed)
+        for partition in filter(None, partitions):
             path, topic_id = partition.log.log_dir, partition.log.topic_id
             if topic_id is None or path not in online:
                 continue
@@ -171,6 +184,9 @@ class DirectoryAssignments:
         here = {*online.values(), UNASSIGNED}
         found += [(key, LOST) for key in self.lost if self.assigned(key) in here]
         return found
+
+    def _find(self, key: Key) -> "Partition | None":
+        return self._replicas.find(*key)
 
     async def _report(self, some: list[tuple[Key, UUID]]) -> bool:
         """Report the directories of some replicas; returns whether the controller has taken them."""
@@ -197,4 +213,7 @@ class DirectoryAssignments:
         if answer.error_code:
             log.info("the controller takes no directories of replicas now: %s", ErrorCode(answer.error_code).name)
             return False
+        answered = (each for directory in answer.directories for topic in directory.topics for each in topic.partitions)
+        if any(each.error_code for each in answered):
+            self._changed = None  # it may know better by the next change
         return True

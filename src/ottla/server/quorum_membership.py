@@ -320,7 +320,7 @@ class QuorumMembership(ClusterMember):
 
     async def _take(self, changes: OwnChanges) -> None:
         """Lead and follow, then let go."""
-        request, stop = changes
+        request, stop, partitions = changes
         if request is not None:
             self._assignments.mark_new(request)
             with self.roles.expecting(request):
@@ -328,4 +328,4 @@ class QuorumMembership(ClusterMember):
             self._assignments.note(outcomes)
         if stop is not None:
             await self.roles.stop(stop)
-        self._assignments.look()
+        self._assignments.look(partitions)

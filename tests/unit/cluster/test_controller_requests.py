@@ -155,9 +155,11 @@ def test_a_broker_under_a_quorum_derives_its_own_part_of_a_change() -> None:
     begun = own_changes(SENDER, two, BEFORE, AFTER, everything=False)
     assert begun.lead_and_follow is not None
     assert told([begun.lead_and_follow]) == [(0, True), (1, True)]
-    assert own_changes(SENDER, three, BEFORE, AFTER, everything=False) == (None, None)
+    assert own_changes(SENDER, three, BEFORE, AFTER, everything=False) == (None, None, [])
+    assert set(begun.partitions or ()) == {(AFTER.topics[T].topic_id, number) for number in (0, 1)}
     started = own_changes(SENDER, two, AFTER, AFTER, everything=True)
     assert started.lead_and_follow is not None
+    assert started.partitions is None
     assert started.lead_and_follow.type == ALL_STATES
     gone = own_changes(SENDER, two, AFTER, apply(AFTER, [DeleteTopic(T)]), everything=False)
     assert gone.lead_and_follow is None

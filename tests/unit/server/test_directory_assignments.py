@@ -1,5 +1,6 @@
 """What counts as lost when a replica's files are not where the metadata log has them."""
 
+import asyncio
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +10,8 @@ import pytest
 from tests.unit.cluster.metadata_log.framed import TOPIC, broker, framed, partition, topic
 from tests.unit.log.driver import SetClock
 
+from ottla.cluster.features import METADATA_VERSION
+from ottla.cluster.metadata_log.levels import DIRECTORIES_SINCE
 from ottla.cluster.metadata_log.state import ClusterState
 from ottla.ids import BrokerId, Offset, PartitionId, TopicName, TopicPartition
 from ottla.log import checkpoints
@@ -19,6 +22,7 @@ from ottla.protocol.messages.leader_and_isr import (
     LeaderAndIsrRequest,
     LeaderAndIsrTopicState,
 )
+from ottla.protocol.metadata_records import FeatureLevelRecord
 from ottla.server.directory_assignments import DirectoryAssignments
 from ottla.testing.faulty_fs import FaultyFS, Survival
 
@@ -151,3 +155,47 @@ def test_the_processes_that_are_remembered_are_few() -> None:
         story.start()
     assert len(story.fs.read_bytes("/data/ottla.incarnations").split()) == 8
     assert not story.counts_as_lost()
+
+
+def test_only_replicas_that_have_changed_are_compared_unless_a_directory_is_full_or_all_may_differ() -> None:
+    story = Story()
+    (directory,) = story.directories.online
+    elsewhere = [UUID(int=1 << 80), UUID(int=1 << 90)]
+    story.state.replay_all(framed(FeatureLevelRecord(name=METADATA_VERSION, feature_level=DIRECTORIES_SINCE)))
+    story.state.replay_all(framed(partition(1, 1, 2, directories=elsewhere), partition(2, 1, 2, directories=elsewhere)))
+    held = {
+        number: SimpleNamespace(
+            log=SimpleNamespace(log_dir=DATA, topic_id=TOPIC),
+            topic_partition=TopicPartition(TopicName("t"), PartitionId(number)),
+        )
+        for number in range(3)
+    }
+    full: set[Path] = set()
+    replicas: Any = SimpleNamespace(
+        full_directories=lambda: full,
+        partitions=lambda: list(held.values()),
+        find=lambda topic_id, number: held.get(number),
+    )
+    metadata: Any = SimpleNamespace(broker_id=BrokerId(1), state=story.state, image=story.state.image())
+    reported: list[list[int]] = []
+
+    async def ask(request: Any, version: int) -> Any:
+        parts = [part for where in request.directories for topic in where.topics for part in topic.partitions]
+        reported.append(sorted(part.partition_index for part in parts))
+        assert {where.id for where in request.directories} == {directory_uuid(directory.directory_id)}
+        return SimpleNamespace(error_code=0, directories=[])
+
+    async def look(partitions: list[tuple[UUID, int]] | None) -> list[int]:
+        assignments = DirectoryAssignments(metadata, replicas, story.directories, ask, lambda: 1)
+        reported.clear()
+        assignments.look(partitions)
+        assert assignments._task is not None
+        await assignments._task
+        return reported[0] if reported else []
+
+    assert asyncio.run(look([(TOPIC, 1)])) == [1]
+    assert asyncio.run(look([(TOPIC, 0)])) == []
+    assert asyncio.run(look([(TOPIC, 7)])) == []
+    assert asyncio.run(look(None)) == [1, 2]
+    full.add(MORE)
+    assert asyncio.run(look([])) == [1, 2]
