@@ -15,13 +15,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 from uuid import UUID, uuid4
 
-from ottla.client.login import log_in
 from ottla.cluster.image import empty_image
-from ottla.config.authorizer import AuthorizerSettings, authorizer_settings
 from ottla.config.broker import BrokerConfig
 from ottla.config.loading import load
-from ottla.config.sasl import PROTOCOLS as SASL_PROTOCOLS
-from ottla.config.tls import PROTOCOLS as TLS_PROTOCOLS
 from ottla.coordinators.group_coordinator import GroupCoordinator
 from ottla.coordinators.markers import LocalMarkers
 from ottla.coordinators.share_coordinator import ShareCoordinator
@@ -51,6 +47,7 @@ from ottla.server.keyed_queue import KeyedQueue
 from ottla.server.listeners import Listeners
 from ottla.server.memory import DEFAULT_BYTES, MemoryBudget
 from ottla.server.metadata_topics import MetadataTopics
+from ottla.server.node_security import NodeSecurity
 from ottla.server.producer_connections import ProducerConnections
 from ottla.server.shared_answers import SharedAnswers
 from ottla.server.telemetry import Telemetry
@@ -58,15 +55,8 @@ from ottla.share_partitions.led_partitions import SharePartitions
 from ottla.slices import Slices
 
 if TYPE_CHECKING:
-    from ottla.client.sockets import Connect
-    from ottla.metadata.acls import Acls
-    from ottla.metadata.delegation_tokens import DelegationTokens
-    from ottla.metadata.own_authorizer import AuthorizerThread
     from ottla.metadata.quorum.node import QuorumNode
-    from ottla.metadata.quorum_acls import FollowedAcls
     from ottla.replication.group_commit import GroupCommit
-    from ottla.security.acls import StandardAuthorizer
-    from ottla.server.audit.audit_log import AuditLog
     from ottla.server.cluster_member import ClusterMember, Join
     from ottla.server.connection import FrameHandler
     from ottla.server.controller_server import ControllerServer
@@ -99,12 +89,11 @@ class Broker:
         self._metadata: MetadataView | None = None
         self._replicas: ReplicaManager | None = None
         self._directories: LogDirectories | None = None
-        self._audit: AuditLog | None = None
+        self._security = NodeSecurity(self._platform, self._give_up)
         self._node: QuorumNode | None = None
         """The node of the quorum that the process has, if it is more than the broker's own."""
         self._switch: MigrationSwitch | None = None
         """The move from ZooKeeper, of a broker that has not moved yet."""
-        self._authorizer_thread: AuthorizerThread | None = None
         self.controller: ControllerServer | None = None
         """The controller of this process, if it has that role in a quorum."""
         self.failure: str | None = None
@@ -308,9 +297,9 @@ class Broker:
         cold_fetches = ColdFetches(loop, replicas.threads.reads)
         transactional_queue = KeyedQueue()
         stack.push_async_callback(transactional_queue.close)
-        acls = await self._open_acls(metadata, stack)
-        tokens = await self._open_tokens(metadata, stack)
-        audit = await self._open_audit(stack)
+        acls = await self._security.open_acls(self.config, metadata, stack)
+        tokens = await self._security.open_tokens(self.config, metadata, stack)
+        audit = await self._security.open_audit(self.config, stack)
         services = Services(
             config=config,
             clock=clock,
@@ -387,11 +376,11 @@ class Broker:
         from ottla.server.migration import open_observer
         from ottla.server.migration_switch import MigrationSwitch
 
-        await self._open_audit(stack)
+        await self._security.open_audit(self.config, stack)
         given, directories = self.config, process.directories
         listeners = Listeners(self._platform.open_sockets, process.limits, process.memory, process.loop)
         stack.push_async_callback(listeners.close_certificates)
-        connect = self._connect_to_controllers(listeners, stack)
+        connect = self._security.to_controllers(self.config, listeners, stack)
         if self._node is None:
             cluster_id, config = migration.cluster_id, given.under_quorum()
             self._node = await open_observer(config, cluster_id, directories, connect, stack, self._give_up)
@@ -425,15 +414,15 @@ class Broker:
             self.config if migration is None else self.config.under_quorum(),
             self._platform.clock,
             listeners,
-            self._connect_to_controllers(listeners, stack),
+            self._security.to_controllers(self.config, listeners, stack),
             process.directories,
             stack,
             policies=process.policies,
             failed=self._give_up,
-            audit=await self._open_audit(stack),
+            audit=await self._security.open_audit(self.config, stack),
             reach=self._platform.connect,
             migration=migration,
-            open_authorizer=lambda settings: self._open_authorizer(settings, stack),
+            open_authorizer=lambda settings: self._security.open_authorizer(self.config, settings, stack),
             observe=observe,
         )
         self._node = self.controller.node
@@ -478,99 +467,6 @@ class Broker:
         self.metrics_ports = metrics.ports
         return metrics
 
-    async def _open_tokens(self, metadata: "MetadataView", stack: AsyncExitStack) -> "DelegationTokens | None":
-        """The delegation tokens; None without a key for their secrets."""
-        if not self.config.delegation_token_secret_key:
-            return None
-        from ottla.metadata.delegation_tokens import DelegationTokens  # only a broker with tokens pays for it
-
-        if self.config.quorum is None:
-            shared = self.config.zookeeper_connect is not None
-            tokens = DelegationTokens(metadata.store, self.config, self._platform.clock, shared=shared)
-        else:
-            from ottla.metadata.quorum_tokens import QuorumTokens
-
-            tokens = QuorumTokens(metadata, self.config, self._platform.clock)
-        stack.push_async_callback(tokens.close)
-        await tokens.open()
-        return tokens
-
-    async def _open_acls(self, metadata: "MetadataView", stack: AsyncExitStack) -> "Acls | FollowedAcls | None":
-        """The access rules, read before the first client is served; None without an authorizer."""
-        settings = authorizer_settings(self.config)
-        if settings is None:
-            return None
-        authorizer = await self._open_authorizer(settings, stack)
-        if self.config.quorum is not None:
-            from ottla.metadata.quorum_metadata import access_rules
-
-            return access_rules(metadata, authorizer)
-        from ottla.metadata.acls import Acls
-
-        acls = Acls(metadata.store, authorizer, shared=self.config.zookeeper_connect is not None)
-        stack.push_async_callback(acls.close)
-        await acls.open()
-        return acls
-
-    async def _open_authorizer(self, settings: AuthorizerSettings, stack: AsyncExitStack) -> "StandardAuthorizer":
-        """An authorizer without rules yet. One of the operator's own is asked by both roles."""
-        if settings.own is None:
-            from ottla.security.acls import StandardAuthorizer
-
-            return StandardAuthorizer(settings.super_users, allow_if_none=settings.allow_if_none)
-        from ottla.metadata.own_authorizer import OwnAuthorizer, open_authorizer_thread
-
-        now = self._platform.clock.monotonic
-        thread = self._authorizer_thread
-        if thread is None:
-            thread = self._authorizer_thread = await open_authorizer_thread(self.config, settings.own, now)
-            stack.push_async_callback(self._close_authorizer, thread)
-        return OwnAuthorizer(settings, thread, now)
-
-    async def _close_authorizer(self, thread: "AuthorizerThread") -> None:
-        self._authorizer_thread = None
-        await asyncio.get_running_loop().run_in_executor(None, thread.close)
-
-    async def _open_audit(self, stack: AsyncExitStack) -> "AuditLog | None":
-        """The audit log, one for both roles; None where none is configured."""
-        if self._audit is not None or not self.config.ottla_audit_file:
-            return self._audit
-        from ottla.server.audit.audit_log import open_audit_log  # only a broker with one pays for it
-
-        audit = await open_audit_log(self.config, self._platform.fs, self._platform.clock, self._give_up)
-        if audit is not None:
-            stack.push_async_callback(audit.close)
-        self._audit = audit
-        return audit
-
-    def _connect(self, listeners: Listeners, stack: AsyncExitStack) -> "Connect":
-        """How this broker connects to others: as their listener between brokers asks for."""
-        listener = self.config.inter_broker_listener
-        return self._connect_to(listener, self.config.security_protocols.get(listener), listeners, stack)
-
-    def _connect_to_controllers(self, listeners: Listeners, stack: AsyncExitStack) -> "Connect":
-        """How this node connects to the controllers of its quorum: as their listener asks for."""
-        quorum = self.config.quorum
-        assert quorum is not None
-        return self._connect_to(quorum.listener, quorum.security_protocol, listeners, stack)
-
-    def _connect_to(
-        self, listener: str, protocol: str | None, listeners: Listeners, stack: AsyncExitStack
-    ) -> "Connect":
-        """How this broker connects to that listener of other nodes."""
-        connect = self._platform.connect
-        if protocol in TLS_PROTOCOLS:
-            connect = listeners.connector(self.config, listener)
-        if protocol in SASL_PROTOCOLS:
-            from ottla.config.logins import login
-            from ottla.server.broker_logins import BrokerLogins  # only a broker that logs in pays for its code
-
-            logins = BrokerLogins(login(self.config, listener))
-            stack.callback(logins.close)
-            plain, client_id = connect, f"broker-{self.config.node_id}"
-            return lambda host, port: log_in(plain, logins, host, port, client_id)
-        return connect
-
     async def _open_cluster(
         self,
         directories: LogDirectories,
@@ -581,7 +477,7 @@ class Broker:
     ) -> "tuple[MetadataView, Join]":
         """The metadata of a cluster, and how this broker becomes a member. Only one in a cluster pays for that code."""
         config, platform = self.config, self._platform
-        connect = self._connect(listeners, stack)
+        connect = self._security.to_brokers(config, listeners, stack)
         if config.quorum is not None:
             from ottla.server.quorum_opening import open_quorum
 
@@ -589,7 +485,7 @@ class Broker:
                 config,
                 platform.clock,
                 connect,
-                self._connect_to_controllers(listeners, stack),
+                self._security.to_controllers(self.config, listeners, stack),
                 platform.resolve,
                 self._opens_node(),
                 directories,
