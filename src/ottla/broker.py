@@ -89,7 +89,7 @@ class Broker:
         self._metadata: MetadataView | None = None
         self._replicas: ReplicaManager | None = None
         self._directories: LogDirectories | None = None
-        self._security = NodeSecurity(self._platform, self._give_up)
+        self._security = NodeSecurity(self._platform.fs, self._platform.clock, self._platform.connect, self._give_up)
         self._node: QuorumNode | None = None
         """The node of the quorum that the process has, if it is more than the broker's own."""
         self._switch: MigrationSwitch | None = None

@@ -10,12 +10,13 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from ottla.client.login import log_in
+from ottla.clock import Clock
 from ottla.config.authorizer import AuthorizerSettings, authorizer_settings
 from ottla.config.broker import BrokerConfig
 from ottla.config.sasl import PROTOCOLS as SASL_PROTOCOLS
 from ottla.config.tls import PROTOCOLS as TLS_PROTOCOLS
+from ottla.log.fs import FileSystem
 from ottla.metadata.view import MetadataView
-from ottla.platform import Platform
 from ottla.server.listeners import Listeners
 
 if TYPE_CHECKING:
@@ -34,9 +35,12 @@ class NodeSecurity:
     The settings are given each time: a node that leaves ZooKeeper goes on with others.
     """
 
-    def __init__(self, platform: Platform, give_up: Callable[[str], None]) -> None:
-        """`give_up` is called with the reason when the node must not go on without its audit log."""
-        self._platform = platform
+    def __init__(self, fs: FileSystem, clock: Clock, connect: "Connect", give_up: Callable[[str], None]) -> None:
+        """`connect` reaches any address in plain text; `give_up` is called with the reason when the node must not go on
+        without its audit log."""
+        self._fs = fs
+        self._clock = clock
+        self._connect = connect
         self._give_up = give_up
         self._audit: AuditLog | None = None
         self._thread: AuthorizerThread | None = None
@@ -52,11 +56,11 @@ class NodeSecurity:
 
         if config.quorum is None:
             shared = config.zookeeper_connect is not None
-            tokens = DelegationTokens(metadata.store, config, self._platform.clock, shared=shared)
+            tokens = DelegationTokens(metadata.store, config, self._clock, shared=shared)
         else:
             from ottla.metadata.quorum_tokens import QuorumTokens
 
-            tokens = QuorumTokens(metadata, config, self._platform.clock)
+            tokens = QuorumTokens(metadata, config, self._clock)
         stack.push_async_callback(tokens.close)
         await tokens.open()
         return tokens
@@ -90,7 +94,7 @@ class NodeSecurity:
             return StandardAuthorizer(settings.super_users, allow_if_none=settings.allow_if_none)
         from ottla.metadata.own_authorizer import OwnAuthorizer, open_authorizer_thread
 
-        now = self._platform.clock.monotonic
+        now = self._clock.monotonic
         thread = self._thread
         if thread is None:
             thread = self._thread = await open_authorizer_thread(config, settings.own, now)
@@ -107,7 +111,7 @@ class NodeSecurity:
             return self._audit
         from ottla.server.audit.audit_log import open_audit_log  # only a broker with one pays for it
 
-        audit = await open_audit_log(config, self._platform.fs, self._platform.clock, self._give_up)
+        audit = await open_audit_log(config, self._fs, self._clock, self._give_up)
         if audit is not None:
             stack.push_async_callback(audit.close)
         self._audit = audit
@@ -128,7 +132,7 @@ class NodeSecurity:
         self, config: BrokerConfig, listener: str, protocol: str | None, listeners: Listeners, stack: AsyncExitStack
     ) -> "Connect":
         """How this broker connects to that listener of other nodes."""
-        connect = self._platform.connect
+        connect = self._connect
         if protocol in TLS_PROTOCOLS:
             connect = listeners.connector(config, listener)
         if protocol in SASL_PROTOCOLS:
