@@ -164,6 +164,7 @@ def test_a_cluster_moves_while_producers_write(cluster: ClusterInProcess) -> Non
     committed = load.committed()
     assert sorted(read_all(cluster.bootstrap, COMMITTED, len(committed))) == sorted(committed)
 
+    assert all(broker.replicas.directories.stayed_open for broker in cluster.brokers.values())
     until_shown(cluster, "restart the nodes, one after another, without zookeeper.connect")
 
     # Everything is there, and can be changed by way of the new controllers.

@@ -21,6 +21,7 @@ TOPIC, COMMITTED = "steady", "committed"
 FROZEN = "the metadata in ZooKeeper is frozen"
 READ = "the frozen metadata is read from ZooKeeper"
 COMMITTED_TO_LOG = "is the active controller in epoch"
+LEAVES = "this broker leaves ZooKeeper"
 LEFT = "has left ZooKeeper, and does not need it"
 TIMEOUT_S = 120.0
 
@@ -100,6 +101,30 @@ def test_the_active_controller_is_killed(cluster: OttlaCluster, line: str | None
         until_moved(*brokers)
         cluster.create("later")
     print(f"{line}: longest wait of a record {producer.longest_wait_s(began):.2f} s")
+    for topic in (TOPIC, COMMITTED, "later"):
+        cluster.until_in_sync(topic, *cluster.brokers)
+
+
+@pytest.mark.parametrize("line", [FROZEN, COMMITTED_TO_LOG, LEAVES])
+def test_another_node_is_killed(cluster: OttlaCluster, line: str) -> None:
+    """One that is broker and controller, and not the active one; also in the middle of its own switch."""
+    quorum = addresses(*cluster.brokers)
+    brokers = cluster.brokers.values()
+    with load(cluster) as producer:
+        for number, broker in cluster.brokers.items():
+            broker.properties |= combined(broker, quorum, number)
+            began = time.monotonic()
+            broker.restart()
+        active = at(FROZEN, *brokers)
+        others = [broker for broker in brokers if broker is not active]
+        killed = at(line, *others) if line is LEAVES else others[0]
+        if line is COMMITTED_TO_LOG:
+            at(line, active)
+        killed.kill()
+        killed.start()
+        until_moved(*brokers)
+        cluster.create("later")
+        print(f"{line}, another one: longest wait of a record {producer.longest_wait_s(began):.2f} s")
     for topic in (TOPIC, COMMITTED, "later"):
         cluster.until_in_sync(topic, *cluster.brokers)
 

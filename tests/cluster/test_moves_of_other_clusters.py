@@ -35,6 +35,7 @@ from tests.support.ottla_process import OttlaProcess
 from tests.support.probe import free_port
 from tests.support.secure_zookeeper import SecureZooKeeper
 from tests.support.steady_producer import SteadyProducer
+from tests.support.tool_server import kafka_tool
 from tests.support.whole_topic import read_all
 from tests.support.zookeeper import ZooKeeperServer
 
@@ -131,6 +132,9 @@ def test_a_controller_without_the_switch_stops_the_move_and_begins_no_cluster(zo
             broker.restart()
         line = "waits: controller 11 does not run, or was started without zookeeper.metadata.migration.enable"
         at(line, *controllers)
+        at_leader = ("--bootstrap-controller", ",".join(own.endpoint for own in quorum.values()))
+        shown = kafka_tool("MetadataQuorumCommand", *at_leader, "describe", "--status")
+        assert "LeaderId:" in shown.stdout, shown
         producer.until_acknowledged(50)
         assert not any(FROZEN in node.log_text() for node in controllers)
         forgetful.properties = given

@@ -150,7 +150,8 @@ class Migration:
         """How far this node is."""
         if self._has_moved:
             return MigrationState.MIGRATION if self._is_open else MigrationState.POST_MIGRATION
-        return MigrationState.MIGRATION if self.has_begun else MigrationState.PRE_MIGRATION
+        moves = self.has_begun or self._arrived.is_set()
+        return MigrationState.MIGRATION if moves else MigrationState.PRE_MIGRATION
 
     def takes_over(self, cluster_id: str) -> Callable[[QuorumNode], Callable[[int], Awaitable[Sequence[Message]]]]:
         """How the controller of this node, which is of that cluster, takes the metadata over."""

@@ -40,6 +40,10 @@ class MemoryQuorum:
         self._listeners: list[Listener] = []
         self._next_offset = 0
 
+    def voter_addresses(self, listener: str) -> dict[int, tuple[str, int]]:
+        """See `QuorumNode`."""
+        return {} if self._address is None else {self.node_id: self._address}
+
     @property
     def high_watermark(self) -> int | None:
         """See `QuorumNode`."""

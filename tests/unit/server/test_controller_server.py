@@ -20,6 +20,7 @@ from ottla.clock import SystemClock
 from ottla.cluster.metadata_log.registrations import BrokerRegistration, ListenerAddress
 from ottla.errors import ErrorCode
 from ottla.ids import BrokerId
+from ottla.metadata.quorum_replay import QuorumReplay
 from ottla.metadata.tree_records import messages_of
 from ottla.protocol.api import ApiKey, response_class
 from ottla.protocol.compiled import decode
@@ -37,6 +38,7 @@ from ottla.protocol.messages.list_groups import ListGroupsRequest
 from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from ottla.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from ottla.protocol.schema import Message
+from ottla.server.controller_handlers import describe_cluster
 from ottla.server.controller_handlers import envelope as envelopes
 from ottla.server.controller_server import ControllerServer
 from ottla.server.metrics.controller_page import controller_page
@@ -136,6 +138,19 @@ def test_controllers_register_and_are_described() -> None:
         assert (await ask(server, request, 2)).error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
 
     run(scenario)
+
+
+def test_voters_are_described_before_the_log_has_metadata() -> None:
+    """So that Kafka's tools find the leader while a cluster waits to move from ZooKeeper."""
+
+    async def main() -> None:
+        replay = QuorumReplay(CLUSTER_ID, failed=MagicMock())
+        quorum = MemoryQuorum(NODE, address=("127.0.0.1", 9093))
+        request = DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=2)
+        answer = describe_cluster.handle(replay, quorum, request, MagicMock(listener="CONTROLLER"))
+        assert [(each.broker_id, each.host, each.port) for each in answer.brokers] == [(NODE, "127.0.0.1", 9093)]
+
+    asyncio.run(main())
 
 
 class TestEnvelopes:

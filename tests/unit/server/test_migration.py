@@ -25,7 +25,7 @@ from ottla.metadata.tree_records import records_of
 from ottla.records.batch import Buffer
 from ottla.server import migration as module
 from ottla.server.migration import Migration
-from ottla.server.migration_state import LEFT
+from ottla.server.migration_state import LEFT, MigrationState
 from ottla.testing.memory_store import MemoryStore, MemoryTree
 
 OWN, OTHER = BrokerId(1), BrokerId(2)
@@ -135,9 +135,13 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_broker_moves_with_the_log_that_has_its_own_registration(tmp_path: Path) -> None:
     async def main() -> None:
         moving = await opened(tmp_path)
+        assert moving.migration.state is MigrationState.PRE_MIGRATION
         announce(moving)
         moving.node.commit((OWN, moving.migration.incarnation_id), (OTHER, UUID(int=2)))
         assert await has_moved(moving.migration)
+        assert moving.migration.state is MigrationState.MIGRATION
+        await moving.migration.leave()
+        assert moving.migration.state is MigrationState.POST_MIGRATION
         await moving.migration.close()
 
     asyncio.run(main())

@@ -119,6 +119,10 @@ class QuorumNode(Protocol):
         """The newest voters in the log, committed or not."""
         ...
 
+    def voter_addresses(self, listener: str) -> Mapping[int, tuple[str, int]]:
+        """Host and port of the voters whose listener of this name is known."""
+        ...
+
     @property
     def leader(self) -> LeaderAndEpoch:
         """The newest leader and epoch this node knows; `handle_leader_change` may still be to come."""

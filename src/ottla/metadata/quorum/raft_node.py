@@ -133,6 +133,15 @@ class RaftNode:
         """See `QuorumNode`."""
         return self.voters.ids
 
+    def voter_addresses(self, listener: str) -> dict[int, tuple[str, int]]:
+        """See `QuorumNode`."""
+        return {
+            voter.key.node_id: (host, port)
+            for voter in self.voters
+            for name, host, port in voter.endpoints
+            if name == listener
+        }
+
     @property
     def kraft_version(self) -> int:
         """See `QuorumNode`."""
