@@ -33,6 +33,7 @@ from ottla.server.client_quotas import ClientQuotas
 from ottla.server.controller_routing import CONTROLLER_ROUTES, controllers_guards
 from ottla.server.controller_services import ControllerCluster, ControllerServices
 from ottla.server.dispatch import Dispatcher
+from ottla.server.memory import LargeAnswers
 from ottla.server.routing import Handlers
 from ottla.server.telemetry import Telemetry
 from ottla.slices import Slices
@@ -243,6 +244,7 @@ async def open_controller(
         cluster=cluster,
         membership=cluster,
         ended=ended,
+        large_answers=LargeAnswers(listeners.memory),
         listeners=listeners,
         telemetry=telemetry,
         quotas=quotas,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ottla.server.audit.audit_log import AuditLog
     from ottla.server.client_quotas import ClientQuotas
     from ottla.server.listeners import Listeners
+    from ottla.server.memory import LargeAnswers
     from ottla.server.routing import Handler, Handlers
     from ottla.server.telemetry import Telemetry
     from ottla.slices import Slices
@@ -61,6 +62,8 @@ class ControllerServices:
     membership: ControllerCluster
     """The same: handlers that ask for the active controller name it so."""
     ended: "EndedBrokers"
+    large_answers: "LargeAnswers"
+    """Records of the metadata log, and snapshots, which are held in memory."""
     handlers: "Handlers | None" = None
     """For requests within an Envelope."""
     acls: "QuorumAcls | None" = None

@@ -64,7 +64,7 @@ class Listeners:
         """Listener name to the address it is registered under."""
         self._open_sockets = open_sockets
         self._limits = limits
-        self._memory = memory
+        self.memory = memory
         self._loop = loop
         self._connection_ids = itertools.count(1)
         self._open: dict[str, _Bound] = {}
@@ -271,7 +271,7 @@ class Listeners:
             loop=self._loop,
             config=config,
             limits=self._limits,
-            memory=self._memory,
+            memory=self.memory,
             next_connection_id=self._connection_ids.__next__,
             transport=self._transport(wanted, config),
         )

@@ -7,12 +7,18 @@ from ottla.server.context import RequestContext
 
 if TYPE_CHECKING:
     from ottla.metadata.quorum.raft_node import RaftNode
+    from ottla.server.memory import LargeAnswers
 
 
 async def handle(
-    quorum: "RaftNode | None", request: FetchSnapshotRequest, context: RequestContext
+    quorum: "RaftNode | None", large_answers: "LargeAnswers", request: FetchSnapshotRequest, context: RequestContext
 ) -> FetchSnapshotResponse:
-    """What the state machine of the quorum answers."""
+    """What the state machine of the quorum answers; a node that does not vote waits for its turn."""
     assert quorum is not None  # routed on nodes of the quorum only
-    response: FetchSnapshotResponse = await quorum.handle(request, context.api_version)
+    response: FetchSnapshotResponse
+    if request.replica_id in quorum.voter_ids:
+        response = await quorum.handle(request, context.api_version)
+    else:
+        async with large_answers.turn():
+            response = await quorum.handle(request, context.api_version)
     return response
