@@ -104,6 +104,11 @@ def until_shown(cluster: ClusterInProcess, remark: str) -> None:
     eventually(is_shown, timeout_s=60)
 
 
+def all_is_synced(cluster: ClusterInProcess) -> bool:
+    logs = [part.log for broker in cluster.brokers.values() for part in broker.replicas.partitions()]
+    return len(logs) >= 9 and all(log.recovery_point == log.log_end_offset for log in logs)
+
+
 def has_moved(cluster: ClusterInProcess, number: int) -> bool:
     return (cluster.directory / str(number) / LEFT).exists()
 
@@ -165,6 +170,7 @@ def test_a_cluster_moves_while_producers_write(cluster: ClusterInProcess) -> Non
     assert sorted(read_all(cluster.bootstrap, COMMITTED, len(committed))) == sorted(committed)
 
     assert all(broker.replicas.directories.stayed_open for broker in cluster.brokers.values())
+    eventually(lambda: all_is_synced(cluster), timeout_s=60)  # what was open and not synced, too
     until_shown(cluster, "restart the nodes, one after another, without zookeeper.connect")
 
     # Everything is there, and can be changed by way of the new controllers.
