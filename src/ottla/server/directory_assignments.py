@@ -152,19 +152,24 @@ class DirectoryAssignments:
             self._wait_s = 0.0
         while self._due.is_set():
             self._due.clear()
-            changed, self._changed = self._changed, set()
+            changed, self._changed = self._changed, None  # if this fails, the next look is at all
+            if self._metadata.state.metadata_version < DIRECTORIES_SINCE:
+                return
             differing = self._differing(changed)
-            while differing:
-                some, differing = differing[:AT_ONCE], differing[AT_ONCE:]
-                if not await self._report(some):
-                    self._changed = None
-                    self._due.set()
+            self._changed = set()
+            try:
+                while differing:
+                    some, differing = differing[:AT_ONCE], differing[AT_ONCE:]
+                    if not await self._report(some):
+                        self._changed = None
+                        self._due.set()
+            except BaseException:
+                self._changed = None
+                raise
             if self._due.is_set():
                 await asyncio.sleep(RETRY_S)
 
     def _differing(self, changed: Collection[Key] | None) -> list[tuple[Key, UUID]]:
-        if self._metadata.state.metadata_version < DIRECTORIES_SINCE:
-            return []
         online = {directory.path: directory_uuid(directory.directory_id) for directory in self._directories.online}
         full, alive = self._replicas.full_directories(), self._metadata.image.brokers
         found: list[tuple[Key, UUID]] = []

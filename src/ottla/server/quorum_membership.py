@@ -294,6 +294,8 @@ class QuorumMembership(ClusterMember):
             self.lifecycle.hurry()  # directories may be cordoned by now
         if old.topics is not new.topics:
             self._image_changed.set()
+        if old.features != new.features and self._has_followed.is_set():
+            self._assignments.look()  # the log has no directories below some level of metadata.version
 
     async def _follow(self) -> None:
         """Have the replicas follow each image; changes that come meanwhile are taken together."""

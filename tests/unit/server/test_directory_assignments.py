@@ -10,6 +10,7 @@ import pytest
 from tests.unit.cluster.metadata_log.framed import TOPIC, broker, framed, partition, topic
 from tests.unit.log.driver import SetClock
 
+from ottla.client.errors import AuthenticationFailed
 from ottla.cluster.features import METADATA_VERSION
 from ottla.cluster.metadata_log.levels import DIRECTORIES_SINCE
 from ottla.cluster.metadata_log.state import ClusterState
@@ -157,45 +158,87 @@ def test_the_processes_that_are_remembered_are_few() -> None:
     assert not story.counts_as_lost()
 
 
-def test_only_replicas_that_have_changed_are_compared_unless_a_directory_is_full_or_all_may_differ() -> None:
-    story = Story()
-    (directory,) = story.directories.online
-    elsewhere = [UUID(int=1 << 80), UUID(int=1 << 90)]
-    story.state.replay_all(framed(FeatureLevelRecord(name=METADATA_VERSION, feature_level=DIRECTORIES_SINCE)))
-    story.state.replay_all(framed(partition(1, 1, 2, directories=elsewhere), partition(2, 1, 2, directories=elsewhere)))
-    held = {
-        number: SimpleNamespace(
-            log=SimpleNamespace(log_dir=DATA, topic_id=TOPIC),
-            topic_partition=TopicPartition(TopicName("t"), PartitionId(number)),
-        )
-        for number in range(3)
-    }
-    full: set[Path] = set()
-    replicas: Any = SimpleNamespace(
-        full_directories=lambda: full,
-        partitions=lambda: list(held.values()),
-        find=lambda topic_id, number: held.get(number),
-    )
-    metadata: Any = SimpleNamespace(broker_id=BrokerId(1), state=story.state, image=story.state.image())
-    reported: list[list[int]] = []
+class Compared:
+    """A broker that holds three replicas, of which the log has two in directories that it does not have."""
 
-    async def ask(request: Any, version: int) -> Any:
+    def __init__(self, level: int = DIRECTORIES_SINCE) -> None:
+        self.story = Story()
+        (directory,) = self.story.directories.online
+        self.directory = directory_uuid(directory.directory_id)
+        self.elsewhere = [UUID(int=1 << 80), UUID(int=1 << 90)]
+        self.set_level(level)
+        self.story.state.replay_all(framed(*(partition(n, 1, 2, directories=self.elsewhere) for n in (1, 2))))
+        self.held = {
+            number: SimpleNamespace(
+                log=SimpleNamespace(log_dir=DATA, topic_id=TOPIC),
+                topic_partition=TopicPartition(TopicName("t"), PartitionId(number)),
+            )
+            for number in range(3)
+        }
+        self.full: set[Path] = set()
+        self.failures: list[Exception] = []
+        self.reported: list[list[int]] = []
+        self.assignments = self.begin()
+
+    def set_level(self, level: int) -> None:
+        self.story.state.replay_all(framed(FeatureLevelRecord(name=METADATA_VERSION, feature_level=level)))
+
+    def begin(self) -> DirectoryAssignments:
+        replicas: Any = SimpleNamespace(
+            full_directories=lambda: self.full,
+            partitions=lambda: list(self.held.values()),
+            find=lambda topic_id, number: self.held.get(number),
+        )
+        state = self.story.state
+        metadata: Any = SimpleNamespace(broker_id=BrokerId(1), state=state, image=state.image())
+        self.assignments = DirectoryAssignments(metadata, replicas, self.story.directories, self.ask, lambda: 1)
+        return self.assignments
+
+    async def ask(self, request: Any, version: int) -> Any:
+        if self.failures:
+            raise self.failures.pop()
         parts = [part for where in request.directories for topic in where.topics for part in topic.partitions]
-        reported.append(sorted(part.partition_index for part in parts))
-        assert {where.id for where in request.directories} == {directory_uuid(directory.directory_id)}
+        self.reported.append(sorted(part.partition_index for part in parts))
+        assert {where.id for where in request.directories} == {self.directory}
         return SimpleNamespace(error_code=0, directories=[])
 
-    async def look(partitions: list[tuple[UUID, int]] | None) -> list[int]:
-        assignments = DirectoryAssignments(metadata, replicas, story.directories, ask, lambda: 1)
-        reported.clear()
-        assignments.look(partitions)
-        assert assignments._task is not None
-        await assignments._task
-        return reported[0] if reported else []
+    async def look(self, partitions: list[tuple[UUID, int]] | None) -> list[int]:
+        """Which replicas are reported when these may have changed."""
+        self.reported.clear()
+        self.assignments.look(partitions)
+        assert self.assignments._task is not None
+        await asyncio.wait([self.assignments._task])
+        return self.reported[0] if self.reported else []
 
-    assert asyncio.run(look([(TOPIC, 1)])) == [1]
-    assert asyncio.run(look([(TOPIC, 0)])) == []
-    assert asyncio.run(look([(TOPIC, 7)])) == []
-    assert asyncio.run(look(None)) == [1, 2]
-    full.add(MORE)
-    assert asyncio.run(look([])) == [1, 2]
+
+def test_only_replicas_that_have_changed_are_compared_unless_a_directory_is_full_or_all_may_differ() -> None:
+    async def check() -> None:
+        broker = Compared()
+        assert await broker.look([(TOPIC, 1)]) == [1]
+        assert await broker.look([(TOPIC, 0)]) == []
+        assert await broker.look([(TOPIC, 7)]) == []
+        assert await broker.look(None) == [1, 2]
+        broker.full.add(MORE)
+        assert await broker.look([]) == [1, 2]
+
+    asyncio.run(check())
+
+
+def test_all_replicas_are_compared_once_the_log_has_directories() -> None:
+    async def check() -> None:
+        broker = Compared(DIRECTORIES_SINCE - 1)
+        assert await broker.look([(TOPIC, 1), (TOPIC, 2)]) == []
+        broker.set_level(DIRECTORIES_SINCE)
+        assert await broker.look([]) == [1, 2]
+
+    asyncio.run(check())
+
+
+def test_all_replicas_are_compared_after_a_report_that_failed() -> None:
+    async def check() -> None:
+        broker = Compared()
+        broker.failures.append(AuthenticationFailed("not now"))
+        assert await broker.look([(TOPIC, 1)]) == []
+        assert await broker.look([]) == [1, 2]
+
+    asyncio.run(check())
