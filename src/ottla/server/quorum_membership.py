@@ -21,6 +21,7 @@ from ottla.cluster.metadata_log.levels import CORDONED_SINCE, RANGES
 from ottla.cluster.metadata_log.registrations import CONFIRMS_LEADERSHIP
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import BrokerId
+from ottla.log.broker_epochs import UNKNOWN_EPOCH
 from ottla.log.meta_properties import directory_uuid
 from ottla.metadata.broker_lifecycle import BrokerLifecycle
 from ottla.metadata.controller_channel import ControllerChannel, ControllerConnections
@@ -237,8 +238,19 @@ class QuorumMembership(ClusterMember):
             ],
             rack=self._config.broker_rack,
             log_dirs=[directory_uuid(directory.directory_id) for directory in self._directories.online],
-            previous_broker_epoch=self._directories.previous_broker_epoch,
+            previous_broker_epoch=self._previous_epoch(),
         )
+
+    def _previous_epoch(self) -> int:
+        """The epoch in which this broker was registered last, if nothing was lost since.
+
+        A process that ended before it noted its epoch stands in the log, and in the directories of which none was lost.
+        """
+        noted = self._directories.previous_broker_epoch
+        known = self.metadata.state.brokers.get(self._config.node_id)
+        if noted == UNKNOWN_EPOCH or known is None or not self._directories.were_had_by(known.incarnation_id):
+            return noted
+        return max(noted, known.epoch)
 
     def _failed_directories(self) -> list[UUID]:
         return [
