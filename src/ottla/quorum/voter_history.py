@@ -5,7 +5,7 @@ A truncation takes the sets in the truncated records back. Without any in the lo
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from typing import Generic, TypeVar
 
@@ -50,8 +50,8 @@ class _Values(Generic[T]):
             self.values.pop()
 
     def forget_before(self, offset: int) -> None:
-        """Keep the newest value up to `offset`, and the later ones."""
-        kept = max(0, bisect_right(self.offsets, offset) - 1)
+        """Keep the newest value before `offset`, and the later ones, which a truncation may still take back."""
+        kept = max(0, bisect_left(self.offsets, offset) - 1)
         del self.offsets[:kept], self.values[:kept]
 
     def at(self, offset: int) -> T | None:
