@@ -79,6 +79,8 @@ class Delivery:
         self._snapshot_records = snapshot_records
         self._slices = Slices(metadata_log.clock)
         self._bytes_since_snapshot = 0
+        self._delivered: OffsetAndEpoch | None = None
+        """Where the last batch ended that was delivered."""
         self._is_new = True
         self._leader: _Leader | None = None
         self._woken = asyncio.Event()
@@ -156,12 +158,22 @@ class Delivery:
             self.next_offset = group.last_offset + 1
             self._bytes_since_snapshot += size_bytes
             self._moved()
-            self._offer_snapshot(OffsetAndEpoch(self.next_offset, group.epoch))
+            self._delivered = OffsetAndEpoch(self.next_offset, group.epoch)
+            self._offer_snapshot(self._delivered)
             await self._slices.pause()
 
     def _moved(self) -> None:
         self._announce()
         self._host.delivered()
+
+    def last_snapshot(self, least_bytes: int) -> tuple[OffsetAndEpoch, Iterable[bytes]] | None:
+        """A snapshot of what was delivered: where it stands, and its records. None if the listener has none to give, or
+        the log since the last one has fewer bytes."""
+        at = self._delivered
+        if at is None or self._snapshot_records is None or self._bytes_since_snapshot < least_bytes:
+            return None
+        records = self._snapshot_records()
+        return None if records is None else (at, records)
 
     def _offer_snapshot(self, at: OffsetAndEpoch) -> None:
         if self._snapshot_records is None or not self._host.snapshot_is_due(self._bytes_since_snapshot):

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from ottla.client.sockets import Connect
 from ottla.clock import Clock
@@ -51,6 +51,10 @@ from ottla.records.batch import Buffer
 from ottla.tasks import Tasks
 
 log = logging.getLogger(__name__)
+
+LONG_REPLAY_BYTES: Final = 1 << 20
+"""A node that ends with more than that in its log since the last snapshot writes another: ten thousand records take a
+fifth of a second to replay."""
 
 T = TypeVar("T")
 Input = Callable[[QuorumMachine, int], Sequence[Effect]]
@@ -286,12 +290,20 @@ class RaftNode:
         if self._machine is not None and not has_failed:
             self._put(lambda machine, now_ms: machine.shut_down(now_ms))
             await self._until_handed_over()
+            await self._write_last_snapshot()
         self._end(NotQuorumLeader(f"node {self.node_id} leaves the metadata quorum"))
         await self._tasks.close()
         await self._peers.close()
         if self._log is not None:
             await self._in_thread(self._log.release if has_failed else self._log.close)
         self._threads.shutdown(wait=False)
+
+    async def _write_last_snapshot(self) -> None:
+        """Spare the next start the replay of a long log."""
+        for delivery in self._deliveries:
+            last = delivery.last_snapshot(LONG_REPLAY_BYTES)
+            if last is not None and self._snapshotting is not None and not self._is_closed:
+                await self._snapshotting.write_last(*last)
 
     def fail(self, problem: BaseException) -> None:
         """End the node: it can keep nothing any more, or does not understand its log."""

@@ -74,6 +74,12 @@ class Snapshotting:
         finally:
             self._is_writing = False
 
+    async def write_last(self, at: OffsetAndEpoch, records: Iterable[bytes]) -> None:
+        """Write a snapshot before the node ends, unless one is being written; that it fails is noted only."""
+        if not self._is_writing:
+            self._is_writing = True
+            await self._write_due(at, records)
+
     async def write(self, at: OffsetAndEpoch, records: Iterable[bytes]) -> None:
         """See `QuorumNode.write_snapshot`. Raises OSError, KafkaStorageError, and what `records` raises."""
         newest = self._log.newest_snapshot

@@ -216,6 +216,23 @@ def test_a_listener_that_fails_ends_the_node() -> None:
     asyncio.run(run())
 
 
+def test_the_last_snapshot_stands_for_what_was_delivered_if_that_is_much() -> None:
+    async def run() -> None:
+        node, listener = Node(), Recorder()
+        async with delivering(node, listener, snapshot_records=lambda: iter([b"state"])) as delivery:
+            assert delivery.last_snapshot(0) is None  # nothing was delivered
+            node.append(b"a", b"b")
+            node.commit(delivery)
+            node.append(b"not committed")
+            await node.until(delivery, 2)
+            last = delivery.last_snapshot(1)
+            assert last is not None
+            assert (last[0], list(last[1])) == (OffsetAndEpoch(2, 1), [b"state"])
+            assert delivery.last_snapshot(1 << 20) is None
+
+    asyncio.run(run())
+
+
 def test_a_large_snapshot_lets_others_have_the_loop() -> None:
     async def run() -> None:
         node = Node()
