@@ -38,6 +38,7 @@ from tests.support.steady_producer import SteadyProducer
 from tests.support.tool_server import kafka_tool
 from tests.support.whole_topic import read_all
 from tests.support.zookeeper import ZooKeeperServer
+from tests.wire.test_cores import free_ports
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(400)]
 
@@ -159,7 +160,9 @@ class Unit:
         with self.log.open("ab") as log:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         try:
-            eventually(lambda: "ready: " in self.log.read_text()[begins:] or process.poll() is not None, timeout_s=60)
+            eventually(
+                lambda: "ready: rack box" in self.log.read_text()[begins:] or process.poll() is not None, timeout_s=60
+            )
             assert process.poll() is None, self.log.read_text()[begins:]
             yield
         finally:
@@ -174,7 +177,7 @@ class Unit:
 def test_a_unit_of_brokers_moves_to_controllers_elsewhere(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
     quorum = addresses(11, 12, 13)
     moving = {"zookeeper.connect": f"{zookeeper.connect}/{uuid4()}"}
-    port = free_port()
+    port = free_ports(3) + 1  # the unit's, and those of its brokers behind it
     unit = Unit(
         tmp_path,
         {
