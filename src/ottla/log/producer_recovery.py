@@ -1,6 +1,7 @@
 """Recovers the producer state of a log when it is opened, from the newest usable snapshot and the batches after it."""
 
 import logging
+import os
 from collections import deque
 from typing import Final
 
@@ -10,7 +11,7 @@ from ottla.log.fs import FileSystem
 from ottla.log.producer_state import REMEMBERED_BATCHES, ProducedBatch, ProducerState, decode_snapshot, produced
 from ottla.log.scan import InvalidBatch, find_batch, scan
 from ottla.log.segment import Segment
-from ottla.log.transaction_index import AbortedTransaction
+from ottla.log.transaction_index import AbortedTransaction, TransactionIndex
 from ottla.records.batch import BatchHeader
 from ottla.records.control import decode_end_transaction
 
@@ -69,12 +70,20 @@ def producer_state(
     return state, usable, aborted
 
 
-def note_aborted(aborted: Aborted) -> None:
-    """Adds to the segments' indexes those that a crash has kept from them. Raises OSError, CorruptMessage."""
+def note_aborted(fs: FileSystem, aborted: Aborted) -> None:
+    """Adds to the segments' indexes those that a crash has kept from them, and syncs these: the log may have been
+    synced far beyond, and a later recovery begins there. Raises OSError, CorruptMessage."""
+    mended: dict[str, TransactionIndex] = {}
     for segment, transaction in aborted:
-        known = segment.transaction_index.entries()
+        index = segment.transaction_index
+        known = index.entries()
         if not known or known[-1].last_offset < transaction.last_offset:
-            segment.transaction_index.append(transaction)
+            index.append(transaction)
+            mended[index.path] = index
+    for index in mended.values():
+        index.sync()
+    for directory in {os.path.dirname(path) for path in mended}:
+        fs.sync_directory(directory)
 
 
 def remove_snapshot(fs: FileSystem, directory: str, offset: int) -> None:

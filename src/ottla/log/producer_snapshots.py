@@ -105,7 +105,7 @@ class ProducerSnapshots:
                 with self._changing:
                     if changes != self._changes:
                         return
-                    note_aborted(aborted)
+                    note_aborted(self._fs, aborted)
                     self._offsets = offsets
                     self._newest = -1
                     self.state = state

@@ -157,7 +157,9 @@ def _producers(
     state, snapshots, aborted = producer_state(
         opening.fs, opening.directory, segments, snapshots, log_start, end_offset
     )
-    note_aborted(aborted)
+    for segment, transaction in reversed(aborted):  # of each segment the first at last, and what is torn with it
+        segment.transaction_index.truncate_before(transaction.last_offset)
+    note_aborted(opening.fs, aborted)
     return state, snapshots
 
 

@@ -114,3 +114,24 @@ def test_again_before_anything_was_synced_after_the_first_time(monkeypatch: pyte
     machine.log.flush()
     machine.lose_power()
     assert machine.aborted()[:3] == expected
+
+
+@pytest.mark.parametrize("torn", [b"", bytes(2 * 34), bytes(5 * 34)])
+def test_of_an_earlier_segment_twice_in_a_row(torn: bytes) -> None:
+    machine = Machine()
+    machine.abort_some()
+    machine.log.flush()
+    machine.log.roll()
+    machine.fs.sync_directory("/log")  # as some file systems do with a file
+    point = machine.log.recovery_point
+    machine.fs.crash(Survival.NOTHING)  # loses the index, which the recovery writes again
+    machine.fs.write_bytes(f"/log/{0:020d}.txnindex", torn, sync=True)
+    machine.log = machine.open(recovery_point=point)
+    for _ in range(2):
+        machine.abort_some()
+        machine.log.roll()
+        machine.log.flush()
+    expected = machine.aborted()
+    assert len(expected) == 9
+    machine.lose_power()
+    assert machine.aborted() == expected
