@@ -142,7 +142,6 @@ def test_a_user_may_do_what_rules_allow_and_no_more(broker: Hardened, tmp_path: 
     assert outcomes["salaries"] is not None
 
 
-@pytest.mark.soak
 def test_a_worker_keeps_its_secrets(broker: Hardened, tmp_path: Path) -> None:
     """A worker that logs in, with a connector whose target repeats its token in a refusal."""
     token, rest_password = "token-of-a-webhook", "of-the-connectors"

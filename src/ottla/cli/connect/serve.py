@@ -23,6 +23,7 @@ from ottla.collector import collect_quickly
 from ottla.connect.rest.client import Access
 
 _CLIENT: Final = ("sasl.", "ssl.")
+_TO_BROKERS: Final = ("security.protocol", *_CLIENT)
 _OWN_TLS: Final = "listeners.https."
 _SHARED_TLS: Final = (
     "ssl.keystore.",
@@ -75,7 +76,9 @@ def serve(
         note(sentence)
     wanted = named_configs(files)
     try:
-        connection.bootstrap = Secrets().resolve(settings)["bootstrap.servers"]
+        resolved = Secrets().resolve(settings)
+        connection.bootstrap = resolved["bootstrap.servers"]
+        connection.properties |= {name: value for name, value in resolved.items() if name.startswith(_TO_BROKERS)}
         connection.reach()
         server = Server(settings)
         sys.path.extend(str(each) for each in server.worker.environment.permissions.plugin_path)
