@@ -239,7 +239,11 @@ BREAKAGES: Final[Mapping[Breakage, Case]] = {
         quorum=True,
     ),
     Breakage.EARLY_UNFENCING: Case(
-        early_unfencing, ("kill", "stop", "power"), "is unfenced, and has read up to", 2, quorum=True
+        early_unfencing,
+        ("kill", "stop", "power"),
+        "is unfenced, and has read up to|is fenced, and its lease is not over",
+        3,
+        quorum=True,
     ),
     Breakage.STALE_ALTER_PARTITION: Case(
         stale_alter_partition, ("cut", "from controller", "elect", "storm"), IN_SYNC_LACKS, 1, quorum=True
