@@ -10,6 +10,7 @@ from tests.support.stories import Teller, batch, fetch, produce
 
 from ottla.errors import ErrorCode
 from ottla.log.partition_log import PartitionLog
+from ottla.server import fetch_attempt
 from ottla.server.handlers import fetch as fetch_handler
 from ottla.testing import Broker
 
@@ -137,8 +138,8 @@ def test_a_fetch_whose_partitions_change_all_the_time_is_answered(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One of many partitions, looked at in slices."""
-    monkeypatch.setattr(fetch_handler, "MANY", 0)
-    monkeypatch.setattr(fetch_handler, "mark_of", lambda partition: object())
+    monkeypatch.setattr(fetch_attempt, "MANY", 0)
+    monkeypatch.setattr(fetch_attempt, "mark_of", lambda partition: object())
     with RawConnection(broker.bootstrap, timeout_s=30) as connection:
         answer = connection.ask(fetch([(TOPIC, 0, 0)], max_wait_ms=100), VERSION)
         assert [partition.error_code for topic in answer.responses for partition in topic.partitions] == [0]

@@ -154,7 +154,7 @@ class FetchAttempt:
     @property
     def is_quiet(self) -> bool:
         """Whether the fetcher has and knows everything, and only what wakes those that wait can change that."""
-        return self.replica >= 0 and self._look.is_quiet
+        return self._look.is_quiet
 
     def has_changed(self) -> bool:
         """Whether anything has changed since the look began that its answer depends on."""

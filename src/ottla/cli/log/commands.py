@@ -119,10 +119,10 @@ def verify(paths: tuple[Path, ...], with_records: bool, as_json: bool) -> int:
     PATH is a log directory (log.dirs), a partition's directory, or one .log file. Nothing is changed. Exit code 1 means
     damage. What a crash can leave past the recovery point, and recovery cuts off, is reported but is no damage.
     """
-    from ottla.cli.log.verify import Verification, segments_of
+    from ottla.cli.log.verify import Verification, has_partitions, segments_of
 
     found = segments_of(paths)
-    if not found:
+    if not found and not any(has_partitions(path) for path in paths):
         raise click.UsageError(f"no log files in {', '.join(map(str, paths))}")
     verification = Verification(with_records=with_records)
     total_bytes = sum(segment.size_bytes for segment in found)

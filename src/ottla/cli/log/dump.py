@@ -62,11 +62,12 @@ class ReadOnlyFileSystem(RealFileSystem):
 
 
 def files_to_dump(paths: Iterable[Path]) -> Iterator[Path]:
-    """The files themselves, and for directories their .log files in order. Raises CommandFailed if there are none."""
+    """The files themselves, and for directories their .log files in order; a partition without records has none. Raises
+    CommandFailed for another directory without such files."""
     for path in paths:
         if path.is_dir():
             segments = sorted(path.glob(f"*{names.LOG}"))
-            if not segments:
+            if not segments and not (path / names.PARTITION_METADATA).exists():
                 raise CommandFailed(f"there are no {names.LOG} files in {path}; name a partition's directory or a file")
             yield from segments
         else:

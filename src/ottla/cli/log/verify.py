@@ -75,6 +75,11 @@ def segments_of(paths: Iterable[Path]) -> list[SegmentFile]:
     return list(found.values())
 
 
+def has_partitions(path: Path) -> bool:
+    """Whether it is a partition's directory, or has such, with or without records."""
+    return any(path.glob(names.PARTITION_METADATA)) or any(path.glob(f"*/{names.PARTITION_METADATA}"))
+
+
 def _segments_in(directory: Path) -> list[SegmentFile]:
     partition = names.partition_of(directory.name)
     try:

@@ -265,6 +265,17 @@ def test_dump_of_a_directory_without_segments(tmp_path: Path, capsys: pytest.Cap
     assert f"there are no .log files in {tmp_path}" in capsys.readouterr().err
 
 
+def test_a_partition_without_records_has_no_segments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    partition = tmp_path / "orders-0"
+    partition.mkdir()
+    (partition / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAABQ\n")
+    assert run(["log", "dump", str(partition)]) == exits.OK
+    assert not capsys.readouterr().out
+    for path in (tmp_path, partition):
+        assert run(["log", "verify", str(path)]) == exits.OK
+        assert "0 segments" in capsys.readouterr().err
+
+
 def test_dump_of_a_file_that_belongs_to_no_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "orders.csv").write_bytes(b"a,b\n" * 1000)
     assert run(["log", "dump", str(tmp_path / "orders.csv")]) == exits.FAILED
