@@ -86,7 +86,7 @@ def test_cancelling_never_gives_up_the_last_replica_in_sync() -> None:
 
 
 def test_what_nobody_leads_keeps_a_replica_with_all_records() -> None:
-    """Of a partition that no replica is in sync with, those that are eligible, or else the last leader."""
+    """The eligible replicas of a partition without one in sync, or else its last leader."""
     part = partition(0, -1, (1, 2, 3), isr=())._replace(adding=(BrokerId(3),), last_known_leader=BrokerId(1))
     for departed, eligible, is_left in (((1, 3), 2, True), ((3, 1), 1, False), ((1,), 0, True)):
         left = part._replace(departed=tuple(map(BrokerId, departed)), eligible_count=eligible)
