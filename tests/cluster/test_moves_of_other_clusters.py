@@ -12,7 +12,12 @@ from uuid import uuid4
 import psutil
 import pytest
 
-from tests.cluster.test_killed_while_moving import (
+from tests.support.broker_process import BrokerFailedError
+from tests.support.certificates import Authority
+from tests.support.eventually import eventually
+from tests.support.genuine_quorum import addresses
+from tests.support.mixed_cluster import KAFKA, MixedCluster
+from tests.support.moving_cluster import (
     COMMITTED,
     FROZEN,
     LEFT,
@@ -21,15 +26,11 @@ from tests.cluster.test_killed_while_moving import (
     UnformattedController,
     at,
     combined,
+    controllers_apart,
     load,
     under,
     until_moved,
 )
-from tests.support.broker_process import BrokerFailedError
-from tests.support.certificates import Authority
-from tests.support.eventually import eventually
-from tests.support.genuine_quorum import addresses
-from tests.support.mixed_cluster import KAFKA, MixedCluster
 from tests.support.ottla_cluster import OttlaCluster
 from tests.support.ottla_process import OttlaProcess
 from tests.support.probe import free_port
@@ -112,19 +113,11 @@ def test_a_genuine_broker_is_waited_for(zookeeper: ZooKeeperServer) -> None:
 def test_a_controller_without_the_switch_stops_the_move_and_begins_no_cluster(zookeeper: ZooKeeperServer) -> None:
     quorum = addresses(11, 12, 13)
     cluster = OttlaCluster(f"{zookeeper.connect}/{uuid4()}")
-    moving = {"zookeeper.connect": cluster.brokers[1].properties["zookeeper.connect"]}
     with ExitStack() as stack, cluster, load(cluster) as producer:
-        controllers = []
-        for own in quorum.values():
-            node = UnformattedController(own, quorum, broker=False, properties={**under(quorum), **moving})
-            stack.callback(node.kill)
-            node.start(wait=False)
-            controllers.append(node)
-        for node in controllers:
-            node.wait_until_ready()
+        controllers = controllers_apart(stack, cluster, quorum)
         forgetful, given = controllers[0], dict(controllers[0].properties)
         forgetful.stop()
-        for name in (*moving, "zookeeper.metadata.migration.enable"):
+        for name in ("zookeeper.connect", "zookeeper.metadata.migration.enable"):
             del forgetful.properties[name]
         with pytest.raises(BrokerFailedError, match="waits for the metadata of a cluster on ZooKeeper"):
             forgetful.start()

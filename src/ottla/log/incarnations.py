@@ -4,7 +4,7 @@
 
 The metadata log names the process that registered last. A directory that knows it is the one that process had, and no
 old copy: what is missing in it was never synced there, since the process, or the machine, ended first. So the replica
-has lost no more than power failures take from any log.
+has lost only what a power failure may take from any log.
 """
 
 from typing import Final

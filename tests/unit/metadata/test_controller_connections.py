@@ -105,7 +105,7 @@ def test_further_ones_wait_and_are_refused_in_time() -> None:
 
 
 class Cluster(ControllerChannel):
-    """A channel to controllers that are no more than their answers, or the reasons for none, by port."""
+    """A channel to controllers that are given by their answers, or by the reasons for none, for each port."""
 
     def __init__(self, **answers: Any) -> None:
         super().__init__("test", lambda: self.leader, connect, asyncio.get_running_loop())
