@@ -3,6 +3,7 @@
 import datetime as dt
 import gc
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from decimal import Decimal
 from typing import Any
@@ -13,8 +14,9 @@ from sqlalchemy import Engine, text
 
 from ottla.connect.api import ConfigError, ConnectError, Retriable, SourceRecord
 from ottla.connect.connectors.relational.source import RelationalSource
-from tests.connect.shipped.databases import emptied
+from tests.connect.shipped.databases import emptied, rows
 from tests.support.connect_tasks import TaskContext, running
+from tests.support.eventually import eventually
 
 
 @pytest.fixture
@@ -197,6 +199,29 @@ def test_a_cursor_whose_connection_breaks_in_the_midst_of_its_rows_is_closed(eng
             others = "FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
             with engine.begin() as connection:
                 connection.execute(text(f"SELECT pg_terminate_backend(pid) {others}"))
+    assert open_cursors() == []
+
+
+def test_a_cursor_whose_connection_breaks_before_its_first_row_is_closed(engine: Engine) -> None:
+    """SQLAlchemy closes no cursor of a connection that is gone, and psycopg warns of each that is open."""
+    if engine.dialect.name != "postgresql":
+        return  # the other drivers have cursors that do not warn
+    settings = config(engine, mode="incrementing", incrementing_column_name="id")
+    settings["connection.url"] = settings["connection.url"].replace("psycopg2", "psycopg")
+    waiting = "FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'DECLARE%'"
+    with running(RelationalSource, settings) as source, engine.connect() as other, ThreadPoolExecutor(1) as reader:
+        assert source.step() == [], "the table is known before it is locked"
+        other.execute(text("LOCK TABLE items IN ACCESS EXCLUSIVE MODE"))
+        read = reader.submit(source.until, bool)
+        eventually(lambda: rows(engine, f"SELECT pg_terminate_backend(pid) {waiting}"))
+        with suppress(Retriable):
+            read.result(timeout=60)
+        del read
+    assert open_cursors() == []
+
+
+def open_cursors() -> list[str]:
+    """The warnings of what nobody refers to any longer."""
     with catch_warnings(record=True) as caught:
         gc.collect()
-    assert [str(each.message) for each in caught if "ursor" in str(each.message)] == []
+    return [str(each.message) for each in caught if "ursor" in str(each.message)]

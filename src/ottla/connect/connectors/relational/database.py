@@ -1,7 +1,7 @@
 """The database itself: how it is reached, and what its failures mean."""
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.connect.api import ConfigError, ConnectError, Retriable
@@ -9,6 +9,7 @@ from ottla.connect.connectors.relational.settings import DatabaseSettings
 
 if TYPE_CHECKING:
     from sqlalchemy import URL, Engine
+    from sqlalchemy.engine import ExceptionContext
     from sqlalchemy.exc import DBAPIError
 
 DRIVERS: Final = {"postgresql": "postgresql+psycopg2", "mysql": "mysql+pymysql", "mariadb": "mysql+pymysql"}
@@ -77,7 +78,25 @@ def engine(settings: DatabaseSettings) -> "Engine":
             connection.commit()  # a rollback would take it back
 
         event.listen(made, "connect", set_zone)
+    event.listen(made, "handle_error", _close_broken_cursor)
     return made
+
+
+def _close_broken_cursor(failure: "ExceptionContext") -> None:
+    """Close the cursor of a connection that has just broken, which SQLAlchemy leaves open and psycopg warns of."""
+    cursor = getattr(failure.execution_context, "cursor", None)  # `failure.cursor` is documented, and never set
+    if failure.is_disconnect and cursor is not None:
+        close_broken(cursor)
+
+
+def close_broken(cursor: Any) -> None:
+    """Close a cursor of the driver whose connection may be gone.
+
+    psycopg leaves one open when the connection breaks while it is closed: the second time, it knows.
+    """
+    for _ in range(2):
+        with suppress(Exception):
+            cursor.close()
 
 
 def parsed_url(settings: DatabaseSettings) -> "URL":

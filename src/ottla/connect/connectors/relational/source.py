@@ -3,7 +3,7 @@
 import datetime as dt
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -22,7 +22,7 @@ from ottla.connect.api import (
     SourceRecord,
     Yielded,
 )
-from ottla.connect.connectors.relational.database import describe, engine, explained
+from ottla.connect.connectors.relational.database import close_broken, describe, engine, explained
 from ottla.connect.connectors.relational.local_files import local_paths
 from ottla.connect.connectors.relational.mapping.columns import Convert, source_schema
 from ottla.connect.connectors.relational.mapping.names import split_name
@@ -243,18 +243,14 @@ class RelationalSource(Source[SourceSettings]):
 
 @contextmanager
 def _rows(result: "CursorResult[Any]") -> Iterator[Iterator[Mapping[Any, Any]]]:
-    """The rows of a result, which is closed at the end.
-
-    psycopg leaves a cursor open whose connection breaks while it is closed: the second time, it knows.
-    """
+    """The rows of a result, which is closed at the end, and its cursor also when the connection breaks meanwhile."""
     cursor = result.cursor
     try:
         yield iter(result.mappings())
     finally:
         result.close()
         if cursor is not None:
-            with suppress(Exception):
-                cursor.close()
+            close_broken(cursor)
 
 
 @contextmanager
