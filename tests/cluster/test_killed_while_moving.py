@@ -1,10 +1,14 @@
 """A cluster moves from ZooKeeper to its own controllers, which are killed at each step of that, or not; or it stays."""
 
+import shutil
+import subprocess
+import sys
 import time
 from contextlib import ExitStack
 
 import pytest
 
+from tests.support.broker_process import BrokerFailedError
 from tests.support.genuine_quorum import addresses
 from tests.support.moving_cluster import (
     COMMITTED,
@@ -22,6 +26,7 @@ from tests.support.moving_cluster import (
     until_moved,
 )
 from tests.support.ottla_cluster import OttlaCluster
+from tests.support.ottla_process import OttlaProcess
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(400)]
 
@@ -97,6 +102,34 @@ def test_most_controllers_are_killed_after_the_freeze(cluster: OttlaCluster) -> 
             cluster.until_in_sync(topic, *cluster.brokers)
 
 
+def test_most_controllers_lose_their_disks_after_the_freeze(cluster: OttlaCluster) -> None:
+    """The tree in ZooKeeper is whole until the move is committed: controllers on empty disks read it again."""
+    quorum = addresses(11, 12, 13)
+    brokers = cluster.brokers.values()
+    with ExitStack() as stack, load(cluster) as producer:
+        controllers = controllers_apart(stack, cluster, quorum)
+        for broker in brokers:
+            broker.properties |= under(quorum)
+            broker.restart()
+        active = at(FROZEN, *controllers)
+        others = [node for node in controllers if node is not active]
+        for node in others:
+            node.kill()
+        assert COMMITTED_TO_LOG not in active.log_text(), "the test is too slow to say anything"
+        properties = dict(line.split("=", 1) for line in (active.log_dir / "meta.properties").read_text().split())
+        for node in others:
+            shutil.rmtree(node.log_dir)
+            with pytest.raises(BrokerFailedError, match="not formatted for a controller"):
+                node.start()
+            formatted(node, properties["cluster.id"])
+            node.start()
+        until_moved(*brokers, *controllers)
+        cluster.create("later")
+        producer.until_acknowledged(50)
+    for topic in (TOPIC, COMMITTED, "later"):
+        cluster.until_in_sync(topic, *cluster.brokers)
+
+
 def test_before_the_freeze_there_is_a_way_back(cluster: OttlaCluster) -> None:
     quorum = addresses(*cluster.brokers)
     with load(cluster) as producer:
@@ -114,3 +147,12 @@ def test_before_the_freeze_there_is_a_way_back(cluster: OttlaCluster) -> None:
     assert not any(FROZEN in broker.log_text() for broker in cluster.brokers.values())
     for topic in (TOPIC, COMMITTED, "later"):
         cluster.until_in_sync(topic, *cluster.brokers)
+
+
+def formatted(node: OttlaProcess, cluster_id: str) -> None:
+    """Format the directories of a controller as its operator would."""
+    file = node.directory / "format.properties"
+    settings = {**node.properties, "log.dirs": str(node.log_dir)}
+    file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    command = [sys.executable, "-m", "ottla.cli.main", "storage", "format", "-t", cluster_id, "-c", str(file)]
+    subprocess.run(command, check=True, capture_output=True)
