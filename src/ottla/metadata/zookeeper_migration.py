@@ -36,6 +36,10 @@ ATTEMPTS: Final = 20
 """At the controller's seat, which brokers race for until they see the freeze."""
 FIRST_EPOCH: Final = 1
 """The epochs of brokers that came from ZooKeeper begin here: below the offset of any later registration."""
+OUT_OF_DATE: Final = (
+    "the cluster has left ZooKeeper before, and the log of this quorum lacks its metadata: stop the controllers whose "
+    "disks were replaced, and start those that have the log (what ZooKeeper has is out of date)"
+)
 VOTERS_STAY: Final = "the cluster moves from ZooKeeper at this moment: add the voter in a moment"
 
 
@@ -98,6 +102,8 @@ class ZooKeeperMigration:
             freeze = migration_layout.read_freeze(await self._store.read(migration_layout.MIGRATION_PATH))
         if freeze is not None and freeze.cluster_id != self._cluster_id:
             raise WrongCluster(self._wrong(freeze.cluster_id))
+        if freeze is not None and freeze.is_over:
+            raise WrongCluster(OUT_OF_DATE)
         return freeze
 
     async def _freeze(self, nodes: Mapping[str, Node], epoch: int) -> None:

@@ -27,7 +27,7 @@ from ottla.metadata.cluster_metadata import ClusterMetadata
 from ottla.metadata.quorum.node import CommittedBatch, LeaderAndEpoch, OffsetAndEpoch, QuorumNode
 from ottla.metadata.service import WrongCluster
 from ottla.metadata.store import layout
-from ottla.metadata.store.base import Create, MetadataStore, StoreUnavailable, Update
+from ottla.metadata.store.base import Create, MetadataStore, StoreConflict, StoreUnavailable, Update
 from ottla.metadata.store.migration_layout import (
     MIGRATION_PATH,
     Announcement,
@@ -36,6 +36,7 @@ from ottla.metadata.store.migration_layout import (
     announcement_path,
     controller_node,
     controller_path,
+    moved_operations,
     read_freeze,
 )
 from ottla.metadata.zookeeper_migration import Repeated, ZooKeeperMigration
@@ -271,12 +272,27 @@ class Migration:
                 leave_zookeeper(self._fs, str(path))
             except OSError as problem:  # a failed directory, which is not asked for it either
                 log.warning("%s stays marked as that of a broker with ZooKeeper: %s", path, sentence(problem))
+        await self._note_in_zookeeper()
         pause_s = LOOK_EVERY_S
         while not self._is_left():
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
         await self._close_store()
         log.warning("this node has left ZooKeeper, and does not need it any longer: %s", REMOVE)
+
+    async def _note_in_zookeeper(self) -> None:
+        """Note in the freeze that the log has the metadata: controllers on empty disks must not take it over again."""
+        assert self._node is not None
+        last = max(0, (self._node.high_watermark or 0) - 1)
+        try:
+            nodes = await self._store.read(MIGRATION_PATH)
+            operations = moved_operations(nodes, last, self._node.leader.epoch)
+            if operations:
+                await self._store.commit(operations)
+        except StoreConflict:  # another node has noted it
+            return
+        except OttlaError as problem:
+            log.warning("%s; that the cluster has moved is not noted in ZooKeeper by this node", sentence(problem))
 
     def _is_left(self) -> bool:
         """Whether the next start will know that this node has left."""

@@ -24,6 +24,7 @@ from ottla.metadata.store.migration_layout import (
     controller_node,
     controller_path,
     is_seat_closed,
+    moved_operations,
 )
 from ottla.metadata.zookeeper_migration import Repeated, ZooKeeperMigration
 from ottla.protocol.schema import Message
@@ -252,6 +253,28 @@ def test_controllers_of_another_cluster_freeze_nothing(
                 await asyncio.sleep(0.01)
         moving.cancel()
         assert MIGRATION_PATH not in tree.nodes
+
+    asyncio.run(main())
+
+
+def test_controllers_on_empty_disks_do_not_take_over_what_the_cluster_has_left(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(zookeeper_migration, "LOOK_EVERY_S", 0.01)
+
+    async def main() -> None:
+        tree = MemoryTree()
+        sessions = await on_zookeeper(tree)
+        await ZooKeeperMigration(await opened(tree), CLUSTER, voter(9)).first_records(4)
+        operations = moved_operations(tree.nodes, 17, 4)
+        await sessions[0].commit(operations)
+        assert moved_operations(tree.nodes, 18, 4) == []
+        again = asyncio.ensure_future(ZooKeeperMigration(await opened(tree), CLUSTER, voter(8)).first_records(5))
+        async with asyncio.timeout(20):
+            while "the cluster has left ZooKeeper before" not in caplog.text:
+                await asyncio.sleep(0.01)
+        assert not again.done()
+        again.cancel()
 
     asyncio.run(main())
 

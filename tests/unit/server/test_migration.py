@@ -20,7 +20,13 @@ from ottla.log.fs import FileSystem, RealFileSystem
 from ottla.metadata.cluster_metadata import ClusterMetadata
 from ottla.metadata.quorum.node import CommittedBatch, LeaderAndEpoch, QuorumNode
 from ottla.metadata.store.base import Create
-from ottla.metadata.store.migration_layout import MIGRATION_PATH, Freeze, announcement_path, read_announcements
+from ottla.metadata.store.migration_layout import (
+    MIGRATION_PATH,
+    Freeze,
+    announcement_path,
+    read_announcements,
+    read_freeze,
+)
 from ottla.metadata.tree_records import records_of
 from ottla.records.batch import Buffer
 from ottla.server import migration as module
@@ -79,6 +85,7 @@ class Moving(NamedTuple):
     migration: Migration
     store: MemoryStore
     node: Node
+    tree: MemoryTree
 
 
 def registered(broker_id: BrokerId, incarnation_id: UUID) -> BrokerRegistration:
@@ -95,12 +102,13 @@ def frozen(*brokers: tuple[BrokerId, UUID]) -> Create:
 
 
 async def opened(directory: Path, *, fs: FileSystem | None = None, has_begun: bool = False) -> Moving:
-    store = MemoryStore(MemoryTree())
+    tree = MemoryTree()
+    store = MemoryStore(tree)
     await store.open()
     freeze = Freeze(CLUSTER, ()) if has_begun else None
     migration, node = Migration(config_of(directory), store, CLUSTER, freeze, fs or RealFileSystem()), Node()
     migration.follow(cast(QuorumNode, node))
-    return Moving(migration, store, node)
+    return Moving(migration, store, node, tree)
 
 
 async def has_moved(migration: Migration) -> bool:
@@ -140,8 +148,12 @@ def test_a_broker_moves_with_the_log_that_has_its_own_registration(tmp_path: Pat
         moving.node.commit((OWN, moving.migration.incarnation_id), (OTHER, UUID(int=2)))
         assert await has_moved(moving.migration)
         assert moving.migration.state is MigrationState.MIGRATION
+        await moving.store.commit([frozen((OWN, moving.migration.incarnation_id))])
         await moving.migration.leave()
         assert moving.migration.state is MigrationState.POST_MIGRATION
+        freeze = read_freeze(moving.tree.nodes)
+        assert freeze is not None
+        assert freeze.is_over
         await moving.migration.close()
 
     asyncio.run(main())

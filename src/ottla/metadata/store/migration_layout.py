@@ -6,7 +6,8 @@
     /ottla/migration/controllers/12   {"version":1,"leader":[11,3]}: controller 12 has the switch, and follows that
                          leader; it never begins a cluster of its own any more (bound to its session)
     /migration           the tree is frozen: nothing of it changes any more. In Kafka's format (KIP-866), with the
-                         cluster and its brokers at that moment as Ottla's own addition
+                         cluster and its brokers at that moment as Ottla's own addition; with an offset once the log
+                         of the quorum has the metadata
     /controller          {"brokerid":-1,...}: no broker is the controller, and none becomes it
 
 The freeze is one transaction with the end of the controller's term. The node stays for good.
@@ -28,6 +29,7 @@ MIGRATION_PATH: Final = "/migration"
 ANNOUNCEMENTS_PATH: Final = "/ottla/migration"
 CONTROLLERS_PATH: Final = "/ottla/migration/controllers"
 DOES_NOT_RUN: Final = "holds replicas and does not run"
+_OFFSET: Final = "kraft_metadata_offset"
 _UNKNOWN: Final = -1
 
 
@@ -56,6 +58,8 @@ class Freeze(NamedTuple):
 
     cluster_id: str
     brokers: tuple[MovingBroker, ...]
+    is_over: bool = False
+    """Whether the log of the quorum has the metadata: this tree is out of date."""
 
 
 def announcement_path(broker_id: BrokerId) -> str:
@@ -183,12 +187,24 @@ def freeze_operations(
             "version": 0,
             "kraft_controller_id": controller_id,
             "kraft_controller_epoch": controller_epoch,
-            "kraft_metadata_offset": _UNKNOWN,
+            _OFFSET: _UNKNOWN,
             "kraft_metadata_epoch": _UNKNOWN,
             "ottla": {"cluster_id": image.cluster_id, "brokers": brokers},
         }
     )
     return [*operations, Create(MIGRATION_PATH, data), _next_epoch(nodes)]
+
+
+def moved_operations(nodes: Mapping[str, Node], offset: int, epoch: int) -> list[Operation]:
+    """The operations that note in the freeze that the log of the quorum has the metadata, up to this offset.
+
+    None if that is noted, or nothing is frozen.
+    """
+    node, freeze = nodes.get(MIGRATION_PATH), read_freeze(nodes)
+    if node is None or freeze is None or freeze.is_over:
+        return []
+    value = {**json.loads(node.data), _OFFSET: offset, "kraft_metadata_epoch": epoch}
+    return [Update(MIGRATION_PATH, _json(value), node.version)]
 
 
 def vacate_operations(nodes: Mapping[str, Node]) -> list[Operation]:
@@ -217,9 +233,10 @@ def read_freeze(nodes: Mapping[str, Node]) -> Freeze | None:
     if node is None:
         return None
     try:
-        value = json.loads(node.data)["ottla"]
+        data = json.loads(node.data)
+        value = data["ottla"]
         brokers = [_read_moving(BrokerId(int(number)), each) for number, each in value["brokers"].items()]
-        return Freeze(str(value["cluster_id"]), tuple(brokers))
+        return Freeze(str(value["cluster_id"]), tuple(brokers), int(data.get(_OFFSET, _UNKNOWN)) >= 0)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise MalformedNode(
             f"{MIGRATION_PATH} was not written by Ottla ({error!r}): a cluster of genuine Kafka that has begun to move "
