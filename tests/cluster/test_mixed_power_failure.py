@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.eventually import eventually
 from tests.support.mixed_cluster import KAFKA, OTTLA, SECOND_OTTLA, TIMEOUT_S, MixedCluster, check_nothing_lost
-from tests.support.steady_producer import SteadyProducer
+from tests.support.steady_producer import ONE_IN_FLIGHT, SteadyProducer
 from tests.support.transactional_load import TransactionalLoad
 from tests.support.whole_topic import read_all
 from tests.support.zookeeper import ZooKeeperServer
@@ -28,10 +28,7 @@ def until_more(load: SteadyProducer | TransactionalLoad, more: int) -> None:
 def test_nothing_acknowledged_is_lost_when_all_nodes_end_at_once() -> None:
     """SIGKILL of all brokers, and once of ZooKeeper with them; the brokers are started in another order each time.
 
-    The idempotent producer has one request on its way at a time. Of several that were appended and not answered, a
-    genuine broker that leads after its kill takes all but the last for out of order, though it has them: the producer
-    would fail for good with nothing lost. Or librdkafka, whose later batch is out of order behind batches that were
-    refused while too few were in sync, takes a new epoch and appends again what is there already.
+    The idempotent producer has one request in flight, for the reason that `ONE_IN_FLIGHT` gives.
     """
     with ExitStack() as stack:
         zookeeper = stack.enter_context(ZooKeeperServer())
@@ -40,8 +37,7 @@ def test_nothing_acknowledged_is_lost_when_all_nodes_end_at_once() -> None:
             stack.enter_context(broker)
         cluster.create("t", [[1, 2, 3], [2, 3, 1], [3, 1, 2]], min_insync_replicas="2")
         cluster.create("x", [[2, 1, 3], [1, 3, 2]], min_insync_replicas="2")
-        settings = {"enable.idempotence": True, "message.timeout.ms": 900_000}
-        settings["max.in.flight.requests.per.connection"] = 1  # see `tests/compat/genuine/test_retries_after_a_kill.py`
+        settings = {**ONE_IN_FLIGHT, "message.timeout.ms": 900_000}
         with (
             SteadyProducer(cluster.bootstrap, "t", **settings) as producer,
             TransactionalLoad(cluster.bootstrap, "x", 2) as transactions,

@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from tests.support.broker_process import BrokerProcess
+from tests.support.eventually import eventually
 from tests.support.genuine import BROKER_JVM_OPTIONS, maven_libs
 from tests.support.requirements import java_program
+from tests.support.znodes import connected
 
 KAFKA_VERSION: Final = "3.9.1"
 _REPOSITORY: Final = Path(__file__).resolve().parents[2]
@@ -90,3 +92,15 @@ class GenuineKafka39(BrokerProcess):
         """`kafka.Kafka server.properties` with Kafka's own options of the virtual machine."""
         options = (f"-Xms{self._heap}", f"-Xmx{self._heap}", *BROKER_JVM_OPTIONS, *self.jvm_options)
         return java_command("kafka.Kafka", str(self.properties_file), jvm_options=options)
+
+    def restart(self, *, kill: bool = False) -> None:
+        """As `BrokerProcess`; a killed broker starts again when ZooKeeper has ended its session. Until then its id is
+        taken, and the new process would end."""
+        if not kill:
+            super().restart()
+            return
+        self.kill()
+        own = f"/brokers/ids/{self.properties.get('broker.id', self.defaults['broker.id'])}"
+        with connected(self._connect) as client:
+            eventually(lambda: not client.exists(own))
+        self.start()

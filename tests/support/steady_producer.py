@@ -1,12 +1,37 @@
 """A producer that goes on whatever happens to the brokers, and remembers what was acknowledged."""
 
+import logging
 import threading
 import time
+from collections import deque
 from itertools import count, pairwise
+from typing import Final
 
 from confluent_kafka import KafkaError, Message, Producer
 
 from tests.support.eventually import eventually
+
+LOG_LINES: Final = 50_000
+ONE_IN_FLIGHT: Final = {"enable.idempotence": True, "max.in.flight.requests.per.connection": 1}
+"""An idempotent producer for kills of genuine brokers.
+
+With several requests in flight, librdkafka may append a record twice when the second of them reaches a genuine leader
+that did not lead yet when the first one came: upon the gap in the sequences it begins a new epoch, and sends again what
+the killed leader had appended and not answered. A genuine leader that was killed itself may refuse the repetition for
+good (`tests/compat/genuine/test_retries_after_a_kill.py`).
+"""
+
+
+class _Kept(logging.Handler):
+    """The client's log, which nobody prints: the newest lines of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: deque[str] = deque(maxlen=LOG_LINES)
+        self.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(self.format(record))
 
 
 class SteadyProducer:
@@ -14,6 +39,11 @@ class SteadyProducer:
 
     def __init__(self, bootstrap: str, topic: str, **settings: object) -> None:
         self._topic = topic
+        kept = _Kept()
+        logger = logging.Logger("steady producer")
+        logger.addHandler(kept)
+        self.log: deque[str] = kept.lines
+        """What the client says about its sequences and epochs."""
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
@@ -23,9 +53,11 @@ class SteadyProducer:
                 "retry.backoff.ms": 50,
                 "reconnect.backoff.ms": 20,
                 "reconnect.backoff.max.ms": 200,
-                "log_level": 0,
+                "log_level": 7,
+                "debug": "eos",
                 **settings,
-            }
+            },
+            logger=logger,
         )
         self.acknowledged: list[tuple[float, bytes]] = []
         self.waits_s: list[tuple[float, float]] = []

@@ -105,6 +105,10 @@ class TransactionalLoad:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """All of them, each after the transaction under way."""
         for producer in self.producers:
             producer.stop()
         for producer in self.producers:

@@ -7,6 +7,7 @@ Each node is broker and controller. Printed are the figures of each step (`pytes
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
@@ -16,14 +17,15 @@ from confluent_kafka import ElectionType, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.broker_process import BrokerProcess
 from tests.support.eventually import eventually
+from tests.support.evidence import check_exactly_once, kept_on_failure
 from tests.support.genuine import GenuineKafka
 from tests.support.ottla_process import OttlaProcess
 from tests.support.probe import free_port
 from tests.support.steady_consumer import SteadyConsumer
-from tests.support.steady_producer import SteadyProducer
+from tests.support.steady_producer import ONE_IN_FLIGHT, SteadyProducer
 from tests.support.tool_server import kafka_tool
 from tests.support.transactional_load import TransactionalLoad
-from tests.support.whole_topic import read_all
+from tests.support.whole_topic import state_of
 
 from ottla.cli.app import run
 from ottla.ids import uuid_to_text
@@ -191,6 +193,37 @@ class Load:
         self.producer.until_acknowledged(100)
         eventually(lambda: len(self.transactions.committed()) > committed + 9, timeout_s=TIMEOUT_S)
 
+    def kept_on_failure(self, cluster: Cluster, request: pytest.FixtureRequest) -> AbstractContextManager[None]:
+        """What explains a failure."""
+        notes = {
+            "producer": lambda: [*map(str, self.producer.failed), *self.producer.log],
+            "transactions": lambda: problems(self.transactions),
+            "cluster": lambda: [state_of(cluster.bootstrap, topic) for topic in cluster.admin.list_topics(10).topics],
+            "quorum": lambda: [cluster.quorum("--replication", at=number) for number in NUMBERS],
+        }
+        return kept_on_failure(request.node.name, cluster.running, notes)
+
+    def check(self, cluster: Cluster, *, in_new_epochs: bool = False) -> None:
+        """Every acknowledged record, and every committed one, is there once.
+
+        `in_new_epochs`: the producer may have appended some twice, if a genuine leader had it begin a new epoch.
+        """
+        log_dirs = {number: node.log_dir for number, node in cluster.running.items()}
+        begun = any("OutOfOrderSequenceException" in node.log_text() for node in cluster.genuine.values())
+        for topic, wanted in (
+            ("orders", {value for _, value in self.producer.acknowledged}),
+            ("paid", set(self.transactions.committed())),
+        ):
+            check_exactly_once(
+                cluster.bootstrap,
+                topic,
+                wanted,
+                log_dirs,
+                timeout_s=TIMEOUT_S,
+                in_new_epochs=in_new_epochs and begun and topic == "orders",
+            )
+        assert self.producer.failed == []
+
     def begin_step(self) -> float:
         for each in self.transactions.producers:
             each.longest_s = 0.0
@@ -277,7 +310,7 @@ def identity(cluster: Cluster) -> Sequence[Mapping[str, str]]:
     return [dict(each) for each in lines]
 
 
-def test_nodes_are_replaced_one_by_one_and_back(cluster: Cluster) -> None:
+def test_nodes_are_replaced_one_by_one_and_back(cluster: Cluster, request: pytest.FixtureRequest) -> None:
     cluster.create("before", 6)
     cluster.create("orders", 6)
     cluster.create("paid", 6)
@@ -291,6 +324,7 @@ def test_nodes_are_replaced_one_by_one_and_back(cluster: Cluster) -> None:
         SteadyProducer(cluster.bootstrap, "orders", **{"enable.idempotence": True}) as producer,
         TransactionalLoad(cluster.bootstrap, "paid", 2) as transactions,
         SteadyConsumer(cluster.bootstrap, "orders") as consumer,
+        Load(producer, transactions).kept_on_failure(cluster, request),
     ):
         load = Load(producer, transactions)
         load.goes_on()
@@ -302,27 +336,23 @@ def test_nodes_are_replaced_one_by_one_and_back(cluster: Cluster) -> None:
                 check_tools(cluster, number, f"{kind.split()[0]}-{number}")
         load.goes_on()
         producer.stop()
+        transactions.stop()
         wanted = {value for _, value in producer.acknowledged}
         eventually(lambda: {value for _, value in consumer.read} >= wanted, timeout_s=TIMEOUT_S)
-    assert identity(cluster) == owners
-    assert producer.failed == []
-    found = read_all(cluster.bootstrap, "orders", len(wanted), timeout_s=TIMEOUT_S)
-    assert set(found) >= wanted
-    assert len(found) == len(set(found))
-    committed = set(transactions.committed())
-    paid = read_all(cluster.bootstrap, "paid", len(committed), timeout_s=TIMEOUT_S)
-    assert set(paid) >= committed
-    assert len(paid) == len(set(paid))
+        assert identity(cluster) == owners
+        load.check(cluster, in_new_epochs=True)
     assert max(step.longest_wait_s for step in steps) < max(election_s, failover_s)
-    print(f"{len(wanted)} records, {len(committed) // 3} transactions; problems: {problems(transactions)}")
+    committed = len(transactions.committed())
+    print(f"{len(wanted)} records, {committed // 3} transactions; problems: {problems(transactions)}")
 
 
-def test_killed_nodes_are_replaced_on_their_directories(cluster: Cluster) -> None:
+def test_killed_nodes_are_replaced_on_their_directories(cluster: Cluster, request: pytest.FixtureRequest) -> None:
     cluster.create("orders", 6)
     cluster.create("paid", 6)
     with (
-        SteadyProducer(cluster.bootstrap, "orders", **{"enable.idempotence": True}) as producer,
+        SteadyProducer(cluster.bootstrap, "orders", **ONE_IN_FLIGHT) as producer,
         TransactionalLoad(cluster.bootstrap, "paid", 2) as transactions,
+        Load(producer, transactions).kept_on_failure(cluster, request),
     ):
         load = Load(producer, transactions)
         load.goes_on()
@@ -331,14 +361,8 @@ def test_killed_nodes_are_replaced_on_their_directories(cluster: Cluster) -> Non
                 print(replace(cluster, load, number, successors, kind, kill=True), flush=True)
         load.goes_on()
         producer.stop()
-    assert producer.failed == []
-    for topic, wanted in (
-        ("orders", {value for _, value in producer.acknowledged}),
-        ("paid", set(transactions.committed())),
-    ):
-        found = read_all(cluster.bootstrap, topic, len(wanted), timeout_s=TIMEOUT_S)
-        assert set(found) >= wanted
-        assert len(found) == len(set(found))
+        transactions.stop()
+        load.check(cluster)
 
 
 def problems(transactions: TransactionalLoad) -> Sequence[str]:

@@ -11,13 +11,14 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.broker_process import BrokerProcess
 from tests.support.eventually import eventually
+from tests.support.evidence import check_exactly_once, kept_on_failure
 from tests.support.genuine_quorum import GenuineBroker, GenuineController, addresses
 from tests.support.new_topics import is_created
 from tests.support.ottla_process import OttlaProcess
 from tests.support.probe import listens
-from tests.support.steady_producer import SteadyProducer
+from tests.support.steady_producer import ONE_IN_FLIGHT, SteadyProducer
 from tests.support.transactional_load import TransactionalLoad
-from tests.support.whole_topic import read_all
+from tests.support.whole_topic import state_of
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 
@@ -102,13 +103,22 @@ def nodes(tmp_path: Path) -> Iterator[Nodes]:
         yield made
 
 
-def test_each_is_killed_and_replaced_and_back(nodes: Nodes) -> None:
+def test_each_is_killed_and_replaced_and_back(nodes: Nodes, request: pytest.FixtureRequest) -> None:
     for topic in ("orders", "paid"):
         nodes.admin.create_topics([NewTopic(topic, 4, 2)])[topic].result(60)
     eventually(nodes.all_in_sync, timeout_s=TIMEOUT_S)
     with (
-        SteadyProducer(nodes.bootstrap, "orders", **{"enable.idempotence": True}) as producer,
+        SteadyProducer(nodes.bootstrap, "orders", **ONE_IN_FLIGHT) as producer,
         TransactionalLoad(nodes.bootstrap, "paid", 1) as transactions,
+        kept_on_failure(
+            request.node.name,
+            nodes.running,
+            {
+                "producer": lambda: [*map(str, producer.failed), *producer.log],
+                "transactions": lambda: transactions.producers[0].problems,
+                "cluster": lambda: [state_of(nodes.bootstrap, topic) for topic in ("orders", "paid")],
+            },
+        ),
     ):
         for kind, successors in (("ottla", nodes.ottla), ("genuine", nodes.genuine)):
             for number in (CONTROLLER, *BROKERS):
@@ -123,11 +133,11 @@ def test_each_is_killed_and_replaced_and_back(nodes: Nodes) -> None:
                 producer.until_acknowledged(100)
                 eventually(partial(nodes.committed_more, transactions, committed), timeout_s=TIMEOUT_S)
         producer.stop()
-    assert producer.failed == []
-    for topic, wanted in (
-        ("orders", {value for _, value in producer.acknowledged}),
-        ("paid", set(transactions.committed())),
-    ):
-        found = read_all(nodes.bootstrap, topic, len(wanted), timeout_s=TIMEOUT_S)
-        assert set(found) >= wanted
-        assert len(found) == len(set(found))
+        transactions.stop()
+        log_dirs = {number: nodes.running[number].log_dir for number in BROKERS}
+        for topic, wanted in (
+            ("orders", {value for _, value in producer.acknowledged}),
+            ("paid", set(transactions.committed())),
+        ):
+            check_exactly_once(nodes.bootstrap, topic, wanted, log_dirs, timeout_s=TIMEOUT_S)
+        assert producer.failed == []
