@@ -1,5 +1,6 @@
 """One full disk of three: other brokers lead, healthy leaders go on at once, and nothing is written twice."""
 
+import errno
 import os
 import threading
 import time
@@ -11,7 +12,8 @@ import pytest
 from confluent_kafka import ElectionType, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ottla.testing.faulty_fs import FaultyFS
+from ottla.cluster.image import NO_LEADER
+from ottla.testing.faulty_fs import FaultyFS, Operation
 from tests.chaos.cluster_disk import SmallDisk
 from tests.support.cluster_in_process import ClusterInProcess
 from tests.support.eventually import eventually
@@ -50,10 +52,10 @@ def fill(files: FaultyFS) -> None:
     files.capacity_bytes = files.used_bytes() + 100
 
 
-def elect_preferred(cluster: ClusterInProcess) -> int:
-    """Have the preferred replica of partition 0 of `t` lead; the error code."""
+def elect_preferred(cluster: ClusterInProcess, topic: str = "t") -> int:
+    """Have the preferred replica of partition 0 lead; the error code."""
     admin = cluster.admin()  # its requests end with it
-    (error,) = admin.elect_leaders(ElectionType.PREFERRED, [TopicPartition("t", 0)]).result(20).values()
+    (error,) = admin.elect_leaders(ElectionType.PREFERRED, [TopicPartition(topic, 0)]).result(20).values()
     return KafkaError.NO_ERROR if error is None else error.code()
 
 
@@ -164,6 +166,43 @@ def test_nothing_of_an_idempotent_producer_is_written_twice(cluster: ClusterInPr
     assert not producer.failed
     found = read_all(cluster.bootstrap, "t", len(producer.acknowledged))
     assert sorted(found) == sorted(producer.acknowledged)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(QuorumInProcess, id="quorum"),
+        pytest.param(ClusterInProcess, id="zookeeper", marks=pytest.mark.soak),
+    ],
+)
+@pytest.mark.parametrize("passes_at_once", [False, True])
+def test_a_replica_that_could_not_be_created_is_created_when_there_is_room(
+    files: FaultyFS, kind: type[ClusterInProcess], caplog: pytest.LogCaptureFixture, *, passes_at_once: bool
+) -> None:
+    """With one replica, which has no leader meanwhile, and with three, of which two go on."""
+    with kind(files={2: files}, replica_lag_time_max_ms=LAG_MS) as cluster:
+        if passes_at_once:  # the directory is not found to be full, but each replica is refused twice
+            for name in ("alone-0", "alone-1", "three-0"):
+                files.fail(Operation.MAKE_DIRECTORY, f"*/{name}", error=errno.ENOSPC, times=2)
+        else:
+            files.capacity_bytes = files.used_bytes()
+        cluster.create("alone", [[2], [2]], min_insync_replicas="1")
+        cluster.create("three", [[2, 3, 1]])
+        if not passes_at_once:
+            eventually(lambda: [cluster.partition("alone", number).leader for number in range(2)] == [NO_LEADER] * 2)
+            eventually(lambda: set(cluster.partition("three").isr) == {1, 3})
+            cluster.produce("three", values(0, 10))
+            files.heal()
+        for name in ("alone-0", "alone-1", "three-0"):
+            eventually(lambda name=name: f"{name} cannot be held here" in caplog.text)
+        eventually(lambda: [cluster.partition("alone", number).leader for number in range(2)] == [2, 2], timeout_s=5)
+        eventually(lambda: set(cluster.partition("three").isr) == {1, 2, 3}, timeout_s=5)
+        for number in range(2):
+            cluster.produce("alone", values(0, 10), number)
+        cluster.produce("three", values(10, 10))
+        elect_preferred(cluster, "three")
+        eventually(lambda: cluster.partition("three").leader == 2)
+        cluster.produce("three", values(20, 10))
 
 
 @pytest.mark.soak

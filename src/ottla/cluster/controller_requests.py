@@ -126,11 +126,13 @@ def own_changes(
     *,
     everything: bool,
     lost: Collection[tuple[UUID, int]] = (),
+    due: Collection[tuple[UUID, int]] = (),
 ) -> OwnChanges:
     """What a controller would send the broker about its replicas; `everything` when it has just been started.
 
     `lost` are partitions, by topic id, that it could not hold: it tries again with each change of them, since a replica
-    may be created anew once a leader has confirmed that it has everything.
+    may be created anew once a leader has confirmed that it has everything. `due` are those that it tries again now, for
+    no change of theirs.
     """
     if everything:
         return OwnChanges(_leader_and_isr(sender, broker, new, _everything(new), ALL_STATES, old), None, None)
@@ -142,7 +144,7 @@ def own_changes(
         for topic, parts in changed
     ]
     named = {(topic.topic_id, part.partition) for topic, parts in moved for part in parts}
-    held = _held_by(own, [*moved, *_again(old, new, [each for each in lost if each not in named])])
+    held = _held_by(own, [*moved, *_again(old, new, {each for each in lost if each not in named}, due)])
     stopped = _stopped(broker.broker_id, old, changed, gone)
     return OwnChanges(
         _leader_and_isr(sender, broker, new, held, SOME_STATES, old) if held else None,
@@ -311,14 +313,20 @@ def _before(old: MetadataImage, topic: TopicImage, part: PartitionImage) -> Part
     return None if known is None or part.partition >= len(known.partitions) else known.partitions[part.partition]
 
 
-def _again(old: MetadataImage, new: MetadataImage, lost: Iterable[tuple[UUID, int]]) -> _Parts:
-    """The partitions among those not held that have changed in any way: a confirmation changes nothing else."""
+def _again(
+    old: MetadataImage, new: MetadataImage, lost: Iterable[tuple[UUID, int]], due: Collection[tuple[UUID, int]]
+) -> _Parts:
+    """The partitions among those not held that are due, or have changed in any way: a confirmation changes nothing
+    else."""
     found: _Parts = []
     for topic_id, number in lost:
         topic, before = new.topics_by_id.get(TopicId(topic_id)), old.topics_by_id.get(TopicId(topic_id))
         if topic is None or number >= len(topic.partitions):
             continue
-        if before is None or number >= len(before.partitions) or before.partitions[number] != topic.partitions[number]:
+        has_changed = (
+            before is None or number >= len(before.partitions) or before.partitions[number] != topic.partitions[number]
+        )
+        if has_changed or (topic_id, number) in due:
             found.append((topic, [topic.partitions[number]]))
     return found
 

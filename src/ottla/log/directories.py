@@ -263,7 +263,8 @@ class LogDirectories:
         *,
         refilled_after: Collection[BrokerId] | None = None,
     ) -> PartitionLog:
-        """A new log in the directory with the fewest, of those that are not cordoned; see `LogDirectory.create`.
+        """A new log in the directory with the fewest, of those that are neither cordoned nor full; see
+        `LogDirectory.create`.
 
         Raises KafkaStorageError.
         """
@@ -292,7 +293,9 @@ class LogDirectories:
         if chosen is None or chosen.offline_reason is not None:
             open_to_new = [directory for directory in self.online if directory.path not in self.cordoned]
             # Placed here before all were cordoned: somewhere it has to be, as in Kafka.
-            chosen = min(open_to_new or self.online[:1], key=lambda each: len(each.logs) + len(each.being_made))
+            chosen = min(
+                open_to_new or self.online[:1], key=lambda each: (each.is_full, len(each.logs) + len(each.being_made))
+            )
         return chosen
 
     def at(self, path: str) -> LogDirectory | None:

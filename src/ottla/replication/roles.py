@@ -14,9 +14,11 @@ from uuid import UUID
 from ottla.cluster.controller_requests import ALL_STATES, EPOCH_WHEN_DELETED, LACKS_ROOM, RECOVERED
 from ottla.cluster.image import PartitionImage
 from ottla.errors import ErrorCode, OttlaError
-from ottla.ids import BrokerId, LeaderEpoch, PartitionId, TopicId, TopicName
+from ottla.ids import BrokerId, LeaderEpoch, PartitionId, TopicId, TopicName, TopicPartition
 from ottla.protocol.messages.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest
 from ottla.protocol.messages.stop_replica import StopReplicaPartitionState, StopReplicaRequest
+from ottla.replication.decisions.refused_replicas import RefusedReplicas
+from ottla.replication.directory_failures import LACKING
 from ottla.slices import Slices
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ class ReplicaRoles:
         self._slices = Slices(clock)
         self._coming: Counter[str | UUID] = Counter()
         """Topics, by name and id, of requests that are being done."""
+        self.refused = RefusedReplicas()
 
     @contextmanager
     def expecting(self, request: LeaderAndIsrRequest) -> Iterator[None]:
@@ -91,6 +94,9 @@ class ReplicaRoles:
             name, topic_id = TopicName(topic.topic_name), TopicId(topic.topic_id)
             for start in range(0, len(topic.partition_states), STATES_PER_TURN):
                 some = topic.partition_states[start : start + STATES_PER_TURN]
+                for state in some:
+                    replica = TopicPartition(name, PartitionId(state.partition_index))
+                    state.is_new |= self.refused.is_new(replica, topic_id)
                 made = await self._replicas.prepare_logs(
                     (name, topic_id, PartitionId(state.partition_index)) for state in some if state.is_new
                 )
@@ -124,6 +130,7 @@ class ReplicaRoles:
             tuple(map(BrokerId, state.adding_replicas)),
             tuple(map(BrokerId, state.removing_replicas)),
         )
+        replica = TopicPartition(name, part.partition)
         known = self._replicas.find(topic_id, state.partition_index)
         if known is not None and known.leader_epoch > part.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
@@ -133,10 +140,16 @@ class ReplicaRoles:
             )
         except (OSError, OttlaError) as error:
             log.error("%s-%d cannot be held here: %s", name, state.partition_index, error)
+            cause = error.__cause__ if isinstance(error, OttlaError) else error
+            if isinstance(cause, OSError) and cause.errno in LACKING:
+                self.refused.refuse(replica, topic_id, is_new=state.is_new)
+            else:
+                self.refused.end(replica)
             return ErrorCode.KAFKA_STORAGE_ERROR
         except Exception:  # a defect: the partitions that follow are applied all the same
             log.exception("%s-%d cannot be held here", name, state.partition_index)
             return ErrorCode.UNKNOWN_SERVER_ERROR
+        self.refused.end(replica, is_made=True)
         held = self._replicas.find(topic_id, state.partition_index)
         is_full = held is not None and held.log.log_dir in self._replicas.full_directories()
         return LACKS_ROOM if is_full else ErrorCode.NONE
@@ -160,6 +173,7 @@ class ReplicaRoles:
         return outcomes
 
     def _stop(self, name: TopicName, number: PartitionId, state: StopReplicaPartitionState) -> ErrorCode:
+        self.refused.end(TopicPartition(name, number))
         known = self._replicas.find(name, number)
         if known is None:  # it may be in a log directory that has failed
             if state.delete_partition:

@@ -186,6 +186,7 @@ class DirectoryAssignments:
             reported = reported_directory(known, self._metadata.broker_id, alive, online[path], is_full=path in full)
             if self.assigned(key) != reported:
                 found.append((key, reported))
+        self.lost = {key for key in self.lost if self._known(key) is not None}
         here = {*online.values(), UNASSIGNED}
         found += [(key, LOST) for key in self.lost if self.assigned(key) in here]
         return found

@@ -9,7 +9,8 @@ a controller with ZooKeeper would have sent it, so that its replicas follow by t
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -277,6 +278,8 @@ class QuorumMembership(ClusterMember):
     def _report_failed_directory(self) -> None:
         self.lifecycle.hurry()
         self._assignments.look()  # it may be full only, or no longer
+        self.roles.refused.hurry()
+        self._image_changed.set()
 
     async def ask_controller(self, request: Message, version: int, *, timeout_s: float | None = None) -> Any:
         return await self.controller.ask(
@@ -313,14 +316,19 @@ class QuorumMembership(ClusterMember):
         """Have the replicas follow each image; changes that come meanwhile are taken together."""
         applied: MetadataImage | None = None
         while True:
-            await self._image_changed.wait()
-            self._image_changed.clear()
+            await self._until_there_is_something_to_do()
             image = self.metadata.image
             broker_id = self._config.node_id
             own = image.brokers.get(broker_id) or BrokerImage(broker_id, self._epoch(), None, {})
             sender = Sender(NO_CONTROLLER, 0, self._config.inter_broker_listener)
             changes = own_changes(
-                sender, own, applied or image, image, everything=applied is None, lost=self._assignments.lost
+                sender,
+                own,
+                applied or image,
+                image,
+                everything=applied is None,
+                lost=self._assignments.lost,
+                due=self._refused_and_due(),
             )
             try:
                 await self._take(changes)
@@ -331,6 +339,21 @@ class QuorumMembership(ClusterMember):
                 continue
             applied = image
             self._has_followed.set()
+
+    async def _until_there_is_something_to_do(self) -> None:
+        """Until the image has changed, or a replica is due that could not be made before."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.roles.refused.wait_s(self._loop.time()) if self._has_room() else None):
+                await self._image_changed.wait()
+        self._image_changed.clear()
+
+    def _has_room(self) -> bool:
+        """Whether new replicas may find room: not all log directories are known to be full."""
+        return not all(directory.is_full for directory in self._directories.online)
+
+    def _refused_and_due(self) -> Collection[tuple[UUID, int]]:
+        """The replicas to try again that could not be made for lack of room."""
+        return self.roles.refused.take_due(self._loop.time()) if self._has_room() else ()
 
     async def _take(self, changes: OwnChanges) -> None:
         """Lead and follow, then let go."""

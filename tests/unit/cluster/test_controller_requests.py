@@ -150,6 +150,16 @@ def test_a_broker_under_a_quorum_tries_again_what_it_lost_when_a_leader_confirms
     assert own(begun, {(topic_id, 0), (topic_id, 7), (UUID(int=77), 0)}) == []
 
 
+def test_a_broker_under_a_quorum_tries_again_what_is_due_without_a_change() -> None:
+    topic_id = AFTER.topics[T].topic_id
+    due = [(topic_id, 1), (UUID(int=77), 0)]
+    two = AFTER.brokers[BrokerId(2)]
+    lost = {(topic_id, 0), *due}
+    changes = own_changes(SENDER, two, AFTER, AFTER, everything=False, lost=lost, due=due)
+    assert changes.lead_and_follow is not None
+    assert told([changes.lead_and_follow]) == [(1, False)]
+
+
 def test_a_broker_under_a_quorum_derives_its_own_part_of_a_change() -> None:
     two, three = BEFORE.brokers[BrokerId(2)], BEFORE.brokers[BrokerId(3)]
     begun = own_changes(SENDER, two, BEFORE, AFTER, everything=False)

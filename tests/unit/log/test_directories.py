@@ -109,6 +109,16 @@ def test_a_partition_is_made_where_it_was_wanted(directories: LogDirectories) ->
     assert directories.at("/c") is None
 
 
+def test_a_new_log_is_not_made_in_a_full_directory_while_another_has_room(directories: LogDirectories) -> None:
+    full, other = directories.directories
+    full.is_full = True
+    for partition in (T0, T1):
+        assert directories.create_log(partition, None, CONFIG).log_dir == other.path
+    other.is_full = True
+    third = TopicPartition(T0.topic, PartitionId(2))
+    assert directories.create_log(third, None, CONFIG).log_dir == full.path
+
+
 def test_a_copy_takes_the_place_of_a_log(directories: LogDirectories, fs: FaultyFS) -> None:
     source = directories.create_log(T0, None, CONFIG)
     source.append_as_leader(batch(), LeaderEpoch(0))

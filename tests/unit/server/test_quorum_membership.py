@@ -21,6 +21,7 @@ def test_a_change_that_cannot_be_taken_is_tried_again(monkeypatch: pytest.Monkey
             self._config: Any = SimpleNamespace(node_id=1, inter_broker_listener="PLAINTEXT")
             self.lifecycle: Any = SimpleNamespace(broker_epoch=7)
             self._assignments: Any = SimpleNamespace(lost=set())
+            self._directories: Any = SimpleNamespace(online=[])
             self._image_changed = asyncio.Event()
             self._has_followed = asyncio.Event()
 
