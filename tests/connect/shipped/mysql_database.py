@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 import pytest
+from pymysql.connections import Connection
 
 from ottla.connect.api import SourceRecord
 from tests.support.mariadb import PASSWORD, USER, MariaDb
@@ -23,6 +24,22 @@ def up_to(last: int) -> str:
     """Rows with the numbers from 1 on, in a column `seq`."""
     rows = f"WITH RECURSIVE s AS (SELECT 1 AS seq UNION ALL SELECT seq + 1 FROM s WHERE seq < {last}) SELECT seq FROM s"
     return f"({rows}) AS numbers"
+
+
+class Driver:
+    """What the driver reads in this process from now on, and what fails in it where nobody catches that."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.packets = 0
+        self.failures: list[Any] = []
+        original: Any = Connection._read_packet
+
+        def read_packet(*given: Any, **more: Any) -> Any:
+            self.packets += 1
+            return original(*given, **more)
+
+        monkeypatch.setattr(Connection, "_read_packet", read_packet)
+        monkeypatch.setattr("sys.unraisablehook", self.failures.append)
 
 
 class Database:

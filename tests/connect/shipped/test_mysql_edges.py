@@ -1,18 +1,20 @@
 """What servers and their users do that is not quite a row after the other, against a real MariaDB."""
 
+import gc
 import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ottla.connect.api import ConnectError
+from ottla.connect.api import ConnectError, Retriable
 from ottla.connect.connectors.mysql import stream as mysql_stream
 from ottla.connect.connectors.mysql.source import MysqlSource
-from tests.connect.shipped.mysql_database import Database, ops
+from tests.connect.shipped.mysql_database import Database, Driver, ops, up_to
 from tests.support.connect_tasks import TaskContext, running
 from tests.support.mariadb import MariaDb
 
@@ -51,6 +53,31 @@ def test_a_snapshot_alone_is_not_followed_by_changes_after_a_restart(database: D
     database.run("INSERT INTO items VALUES (1)")
     with running(MysqlSource, config, position) as source:
         assert source.rest() == []
+
+
+@pytest.mark.parametrize("is_broken", [False, True], ids=["ended", "broken"])
+def test_nothing_is_left_of_a_snapshot_that_ends_in_the_midst_of_a_table(
+    database: Database, monkeypatch: pytest.MonkeyPatch, is_broken: bool
+) -> None:
+    """The driver reads the rest of a result whose cursor is closed or deleted, and fails without a connection."""
+    database.run("CREATE TABLE long_ones (id INT PRIMARY KEY, text LONGTEXT)")
+    database.run(f"INSERT INTO long_ones SELECT seq, REPEAT('x', 20000) FROM {up_to(900)}")
+    settings = database.config(table_include_list="t.*long_ones", max_batch_size="10", snapshot_fetch_size="10")
+    driver = Driver(monkeypatch)
+    with suppress(Retriable), running(MysqlSource, settings) as source:
+        source.until(bool)
+        if is_broken:
+            with database.server.connect() as other, other.cursor() as cursor:
+                cursor.execute(
+                    "SELECT id FROM information_schema.processlist WHERE info LIKE '%long%' AND id <> CONNECTION_ID()"
+                )
+                for (each,) in cursor.fetchall():
+                    cursor.execute(f"KILL {each}")
+            source.take(900)
+    del source
+    gc.collect()
+    assert driver.failures == []
+    assert driver.packets < 900
 
 
 @pytest.mark.parametrize("then", ["", "FLUSH BINARY LOGS"])

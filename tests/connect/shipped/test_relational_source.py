@@ -15,6 +15,7 @@ from sqlalchemy import Engine, text
 from ottla.connect.api import ConfigError, ConnectError, Retriable, SourceRecord
 from ottla.connect.connectors.relational.source import RelationalSource
 from tests.connect.shipped.databases import emptied, rows
+from tests.connect.shipped.mysql_database import Driver, up_to
 from tests.support.connect_tasks import TaskContext, running
 from tests.support.eventually import eventually
 
@@ -218,6 +219,31 @@ def test_a_cursor_whose_connection_breaks_before_its_first_row_is_closed(engine:
             read.result(timeout=60)
         del read
     assert open_cursors() == []
+
+
+@pytest.mark.parametrize("is_broken", [False, True], ids=["ended", "broken"])
+def test_the_rest_of_a_table_is_not_read_when_a_task_ends(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_broken: bool
+) -> None:
+    """PyMySQL reads it when a cursor is closed or deleted, however much it is, and fails without a connection."""
+    if engine.dialect.name != "mysql":
+        return  # the other drivers ask for rows, or have all of them
+    run(engine, "DROP TABLE items", "CREATE TABLE items (id INT PRIMARY KEY, name LONGTEXT)")
+    run(engine, f"INSERT INTO items SELECT seq, REPEAT('x', 20000) FROM {up_to(900)}")
+    writing = "SELECT id FROM information_schema.processlist WHERE info LIKE '%items%' AND id <> CONNECTION_ID()"
+    settings = config(engine, mode="incrementing", incrementing_column_name="id", batch_max_rows="10")
+    driver = Driver(monkeypatch)
+    with suppress(Retriable), running(RelationalSource, settings) as source:
+        source.until(bool)
+        ((reader,),) = rows(engine, writing)
+        if is_broken:
+            run(engine, f"KILL {reader}")
+            source.take(900)
+    del source
+    gc.collect()
+    assert driver.failures == []
+    assert driver.packets < 900
+    assert [each for each in caplog.messages if "rror closing" in each] == [], "by SQLAlchemy, with a stack"
 
 
 def open_cursors() -> list[str]:

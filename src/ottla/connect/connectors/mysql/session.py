@@ -56,6 +56,25 @@ def _timestamp(text: Any) -> dt.datetime:
     return _datetime(text) or _ZERO_TIMESTAMP
 
 
+class _RowsAsFetched(SSCursor):
+    """A cursor whose rows come as they are fetched. Closed before the last one, it closes its connection.
+
+    The driver's own reads the rest instead, however much that is. Of a connection that broke it reads as well, and
+    raises AttributeError in place of the reason, again when it is deleted.
+    """
+
+    connection: Any
+    _result: Any
+
+    def close(self) -> None:
+        connection, self.connection = self.connection, None
+        if connection is not None and self._result is not None and self._result.unbuffered_active:
+            self._result.unbuffered_active = False
+            connection._force_close()
+
+    __del__ = close
+
+
 _ZERO_TIMESTAMP: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 (as the driver has them, in UTC)
 _CONVERSIONS: Final[dict[Any, Any]] = {
     **conversions,
@@ -85,7 +104,7 @@ def connect(settings: MysqlSettings, *, streaming: bool = False) -> "pymysql.con
 
     Raises ConnectError if the server refuses, Retriable if it cannot be reached.
     """
-    more: dict[str, Any] = {"cursorclass": SSCursor} if streaming else {}
+    more: dict[str, Any] = {"cursorclass": _RowsAsFetched} if streaming else {}
     where = f"{settings.database_hostname}:{settings.database_port}"
     with explained(f"connecting to {where}"):
         init = "SET time_zone = '+00:00', SESSION net_write_timeout = 3600"

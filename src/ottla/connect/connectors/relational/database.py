@@ -8,7 +8,7 @@ from ottla.connect.api import ConfigError, ConnectError, Retriable
 from ottla.connect.connectors.relational.settings import DatabaseSettings
 
 if TYPE_CHECKING:
-    from sqlalchemy import URL, Engine
+    from sqlalchemy import URL, Connection, CursorResult, Engine
     from sqlalchemy.engine import ExceptionContext
     from sqlalchemy.exc import DBAPIError
 
@@ -97,6 +97,31 @@ def close_broken(cursor: Any) -> None:
     for _ in range(2):
         with suppress(Exception):
             cursor.close()
+
+
+def leave_unread(result: "CursorResult[Any]", cursor: Any) -> None:
+    """Give up the connection of a result that PyMySQL would read to its end, however long, to close its cursor.
+
+    Of a connection that broke it would read, too, and raise AttributeError, again when the cursor is deleted.
+    """
+    unread: Any = getattr(cursor, "_result", None)
+    if getattr(unread, "unbuffered_active", False):
+        unread.unbuffered_active = False
+        result.connection.invalidate()
+
+
+@contextmanager
+def connected(settings: DatabaseSettings) -> "Iterator[Connection]":
+    """A connection for one look at the database, of an engine that is disposed of at the end.
+
+    A pool that nobody disposes of leaves its connection to the collector. Raises what `engine` and `explained` do.
+    """
+    found = engine(settings)
+    try:
+        with explained(f"reaching {describe(settings)}"), found.connect() as connection:
+            yield connection
+    finally:
+        found.dispose()
 
 
 def parsed_url(settings: DatabaseSettings) -> "URL":

@@ -19,6 +19,7 @@ from ottla.connect.api import (
 from ottla.connect.connectors.relational import statements
 from ottla.connect.connectors.relational.copying import Copying
 from ottla.connect.connectors.relational.database import (
+    connected,
     describe,
     engine,
     explained,
@@ -72,7 +73,7 @@ class RelationalSink(Sink[SinkSettings]):
     @classmethod
     def check(cls, settings: SinkSettings, context: Context) -> None:
         """The database, its user and password."""
-        with explained(f"reaching {describe(settings)}"), engine(settings).connect():
+        with connected(settings):
             pass
 
     def unread(self, schema: Schema) -> Collection[str]:

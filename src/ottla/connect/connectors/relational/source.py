@@ -22,7 +22,14 @@ from ottla.connect.api import (
     SourceRecord,
     Yielded,
 )
-from ottla.connect.connectors.relational.database import close_broken, describe, engine, explained
+from ottla.connect.connectors.relational.database import (
+    close_broken,
+    connected,
+    describe,
+    engine,
+    explained,
+    leave_unread,
+)
 from ottla.connect.connectors.relational.local_files import local_paths
 from ottla.connect.connectors.relational.mapping.columns import Convert, source_schema
 from ottla.connect.connectors.relational.mapping.names import split_name
@@ -81,21 +88,17 @@ class RelationalSource(Source[SourceSettings]):
     @classmethod
     def check(cls, settings: SourceSettings, context: Context) -> None:
         """The database, and the tables' and columns' names."""
-        found = engine(settings)
-        with explained(f"reaching {describe(settings)}"), found.connect() as connection:
+        with connected(settings) as connection:
             for name in _tables(settings, connection):
                 _reading(settings, connection, name)
-        found.dispose()
 
     @classmethod
     def tasks(cls, settings: SourceSettings, max_tasks: int, context: Context) -> Sequence[Mapping[str, str]]:
         """Tables in turn to tasks."""
         if settings.query:
             return [{}]
-        found = engine(settings)
-        with explained(f"reaching {describe(settings)}"), found.connect() as connection:
+        with connected(settings) as connection:
             names = _tables(settings, connection)
-        found.dispose()
         shares = [names[number::max_tasks] for number in range(min(max_tasks, len(names)))]
         return [{"table.whitelist": ",".join(share), "table.blacklist": ""} for share in shares]
 
@@ -248,6 +251,7 @@ def _rows(result: "CursorResult[Any]") -> Iterator[Iterator[Mapping[Any, Any]]]:
     try:
         yield iter(result.mappings())
     finally:
+        leave_unread(result, cursor)
         result.close()
         if cursor is not None:
             close_broken(cursor)

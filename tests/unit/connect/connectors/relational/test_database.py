@@ -1,10 +1,17 @@
 """URLs of databases, as users of JDBC write them."""
 
+import gc
+import os
+from pathlib import Path
+
 import pytest
+from tests.support.connect_tasks import TaskContext
 
 from ottla.connect.api import ConfigError
 from ottla.connect.connectors.relational import database
-from ottla.connect.connectors.relational.settings import SinkSettings
+from ottla.connect.connectors.relational.settings import SinkSettings, SourceSettings
+from ottla.connect.connectors.relational.sink import RelationalSink
+from ottla.connect.connectors.relational.source import RelationalSource
 
 
 @pytest.mark.parametrize(
@@ -32,3 +39,20 @@ def test_an_encrypted_connection_of_jdbc_is_not_made_without_encryption() -> Non
         ConfigError, match=r"asks for sslMode=VERIFY_CA, which is JDBC's alone: write it as SQLAlchemy's"
     ):
         database.engine(settings)
+
+
+def test_a_look_at_a_database_leaves_no_connection(tmp_path: Path) -> None:
+    """One that is left to the collector warns of it, wherever that finds it."""
+    file = tmp_path / "rows.db"
+    url = {"connection.url": f"sqlite:///{file}"}
+    gc.disable()
+    try:
+        RelationalSink.check(SinkSettings.model_validate(url), TaskContext())
+        source = SourceSettings.model_validate({**url, "topic.prefix": "t-", "mode": "bulk", "table.whitelist": "none"})
+        for look in (RelationalSource.check, lambda *given: RelationalSource.tasks(given[0], 1, given[1])):
+            with pytest.raises(ConfigError, match="there is no table none"):
+                look(source, TaskContext())
+        descriptors = [f"/proc/self/fd/{each}" for each in os.listdir("/proc/self/fd")]
+        assert [each for each in descriptors if os.path.realpath(each) == str(file)] == []
+    finally:
+        gc.enable()
