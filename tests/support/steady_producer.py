@@ -13,13 +13,9 @@ from tests.support.eventually import eventually
 
 LOG_LINES: Final = 50_000
 ONE_IN_FLIGHT: Final = {"enable.idempotence": True, "max.in.flight.requests.per.connection": 1}
-"""An idempotent producer for kills of genuine brokers.
-
-With several requests in flight, librdkafka may append a record twice when the second of them reaches a genuine leader
-that did not lead yet when the first one came: upon the gap in the sequences it begins a new epoch, and sends again what
-the killed leader had appended and not answered. A genuine leader that was killed itself may refuse the repetition for
-good (`tests/compat/genuine/test_retries_after_a_kill.py`).
-"""
+"""An idempotent producer for kills of genuine brokers. With several requests in flight, librdkafka may append a record
+twice at a genuine leader (`tests/compat/confluent/test_new_epochs.py`). A genuine leader that was killed itself may
+refuse the repetition for good (`tests/compat/genuine/test_retries_after_a_kill.py`)."""
 
 
 class _Kept(logging.Handler):
