@@ -117,7 +117,10 @@ class Cluster:
         }
         self.brokers = [
             SimMachine(
-                self.network, self.zookeeper, f"b{number}", {"broker.id": str(number), **defaults, **(settings or {})}
+                self.network,
+                self.zookeeper,
+                f"b{number}",
+                {"broker.id": str(number), "broker.rack": f"rack-{number}", **defaults, **(settings or {})},
             )
             for number in range(1, brokers + 1)
         ]

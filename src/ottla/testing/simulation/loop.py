@@ -71,6 +71,32 @@ class Pollable(Protocol):
     def is_writable(self) -> bool: ...
 
 
+class _SimTask(asyncio.Task[Any]):
+    """A task whose place in a set follows from its number: asyncio's hash follows from an address in memory."""
+
+    __slots__ = ("_number",)
+
+    def __init__(self, number: int, work: Any, **options: Any) -> None:
+        self._number = number
+        super().__init__(work, **options)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class _SimFuture(asyncio.Future[Any]):
+    """The same for a future."""
+
+    __slots__ = ("_number",)
+
+    def __init__(self, number: int, loop: asyncio.AbstractEventLoop) -> None:
+        self._number = number
+        super().__init__(loop=loop)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
 class _Handle(asyncio.TimerHandle):
     """A call that is to be made, now or at a time, as part of the life it was asked for in."""
 
@@ -111,6 +137,7 @@ class SimLoop(base_events.BaseEventLoop):
         self._timers: list[tuple[float, int, _Handle]] = []
         """A heap; asyncio's compares its handles in Python, which is slow."""
         self._timer_numbers = itertools.count()
+        self._future_numbers = itertools.count()
         self._numbers = itertools.count(1_000_000)  # no descriptor of the system's is mistaken for one of them
         self._sockets: dict[int, Pollable] = {}
         self._readers: dict[int, _Watch] = {}
@@ -188,11 +215,14 @@ class SimLoop(base_events.BaseEventLoop):
         """It is dropped when its time comes."""
 
     def _remember(self, _loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> "asyncio.Task[Any]":
-        task = asyncio.Task(work, loop=self, **options)
+        task = _SimTask(next(self._future_numbers), work, loop=self, **options)
         life = (options.get("context") or copy_context()).get(_LIFE)
         if life is not None:
             life.tasks.append(task)
         return task
+
+    def create_future(self) -> "asyncio.Future[Any]":
+        return _SimFuture(next(self._future_numbers), self)
 
     # -- executors -----------------------------------------------------------------------------------------------------
 
