@@ -8,6 +8,7 @@ Written whole to a temporary file, synced, renamed. Formats:
 """
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Final
 
 from ottla.errors import KafkaStorageError
@@ -64,20 +65,27 @@ def read_partition_metadata(fs: FileSystem, path: str) -> TopicId | None:
     """The topic's id; None if the file is not there, or is what a crash before its first sync leaves of it: nothing,
     zeros, or its beginning. Raises as `read_offsets`."""
     try:
-        text = fs.read_bytes(path).decode()
+        data = fs.read_bytes(path)
     except FileNotFoundError:
         return None
-    text = text.rstrip("\0")
+    try:
+        return _topic_id(data)
+    except (KeyError, ValueError):
+        raise _malformed(path, data.decode(errors="replace")) from None
+
+
+@lru_cache(maxsize=1024)
+def _topic_id(data: bytes) -> TopicId | None:
+    """As `read_partition_metadata`, of its content: all partitions of a topic have the same. Raises KeyError,
+    ValueError."""
+    text = data.decode().rstrip("\0")
     is_torn = len(text) < len(_BEFORE_TOPIC_ID) + _TOPIC_ID_CHARACTERS
     if is_torn and (_BEFORE_TOPIC_ID.startswith(text) or text.startswith(_BEFORE_TOPIC_ID)):
         return None
     fields = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
-    try:
-        if int(fields["version"]) < _VERSION:
-            raise ValueError("unknown version")
-        return TopicId(uuid_from_text(fields["topic_id"].strip()))
-    except (KeyError, ValueError):
-        raise _malformed(path, text) from None
+    if int(fields["version"]) < _VERSION:
+        raise ValueError("unknown version")
+    return TopicId(uuid_from_text(fields["topic_id"].strip()))
 
 
 def write(fs: FileSystem, path: str, data: bytes, *, sync: bool = True) -> None:

@@ -269,6 +269,7 @@ class LogDirectory:
                     log_start_offset=self._log_starts.get(partition, Offset(0)),
                     clean_shutdown=self.was_clean,
                     may_be_planned=True,
+                    is_there=True,
                 )
             except (OSError, KafkaStorageError) as problem:
                 logger.error("cannot open %s/%s: %s", self._path, name, problem)

@@ -2,6 +2,7 @@
 interrupted there, completed."""
 
 import logging
+from collections.abc import Set
 from typing import Final, NamedTuple
 
 from ottla.clock import Clock
@@ -15,6 +16,9 @@ from ottla.log.scan import scan
 from ottla.log.segment import Segment
 
 logger: Final = logging.getLogger(__name__)
+
+_OF_NO_SEGMENT: Final = frozenset({names.LEADER_EPOCHS, names.PARTITION_METADATA})
+"""All that most partitions without a record have: a broker that starts may find ten thousand."""
 
 
 class Opening(NamedTuple):
@@ -62,8 +66,8 @@ class FoundFiles(NamedTuple):
     """Those of them whose indexes are missing or cannot be used."""
     snapshots: list[int]
     """Offsets of the snapshots of producers, ascending."""
-    epochs: LeaderEpochs | None
-    """None if the checkpoint is damaged."""
+    has_epochs: bool
+    """Whether there is a checkpoint of leader epochs."""
     topic_id: TopicId | None
     changed: bool
     """Whether something was completed that a crash had interrupted."""
@@ -73,21 +77,23 @@ def find_files(opening: Opening) -> FoundFiles:
     """Raises OSError, and KafkaStorageError for a malformed partition.metadata."""
     fs, directory = opening.fs, opening.directory
     sizes = _sizes(opening)
-    changed = any(name.endswith((names.DELETED, names.CLEANED, names.SWAP, ".tmp")) for name in sizes)
+    names_of_segments = sizes.keys() - _OF_NO_SEGMENT
+    changed = any(name.endswith((names.DELETED, names.CLEANED, names.SWAP, ".tmp")) for name in names_of_segments)
     if changed:
         _finish_interrupted(fs, directory, sizes)
         sizes = _sizes(opening)
-    for name in sizes:
+        names_of_segments = sizes.keys() - _OF_NO_SEGMENT
+    for name in names_of_segments:
         is_index = name[20:] in names.SEGMENT_SUFFIXES and name[20:] not in (names.LOG, names.PRODUCER_SNAPSHOT)
         if is_index and name[:20] + names.LOG not in sizes:
             logger.warning("%s/%s belongs to no segment and is removed", directory, name)
             fs.remove(f"{directory}/{name}")
-    segments = [_segment(opening, base, sizes) for base in _offsets(sizes, names.LOG)]
+    segments = [_segment(opening, base, sizes) for base in _offsets(names_of_segments, names.LOG)]
     return FoundFiles(
         segments,
         [segment for segment in segments if not _has_indexes(segment.base_offset, sizes)],
-        _offsets(sizes, names.PRODUCER_SNAPSHOT),
-        _read_epochs(fs, f"{directory}/{names.LEADER_EPOCHS}") if names.LEADER_EPOCHS in sizes else LeaderEpochs(),
+        _offsets(names_of_segments, names.PRODUCER_SNAPSHOT),
+        names.LEADER_EPOCHS in sizes,
         checkpoints.read_partition_metadata(fs, f"{directory}/{names.PARTITION_METADATA}")
         if names.PARTITION_METADATA in sizes
         else None,
@@ -99,14 +105,18 @@ def _sizes(opening: Opening) -> dict[str, int]:
     return {name: size for name, is_directory, size in opening.fs.names(opening.directory) if not is_directory}
 
 
-def _offsets(sizes: dict[str, int], suffix: str) -> list[int]:
-    found = (names.offset_of(name) for name in sizes if name[20:] == suffix)
-    return sorted(offset for offset in found if offset is not None)
+def _offsets(found: Set[str], suffix: str) -> list[int]:
+    if not found:
+        return []
+    offsets = (names.offset_of(name) for name in found if name[20:] == suffix)
+    return sorted(offset for offset in offsets if offset is not None)
 
 
-def _read_epochs(fs: FileSystem, path: str) -> LeaderEpochs | None:
+def read_epochs(opening: Opening) -> LeaderEpochs | None:
+    """Those of the checkpoint; None if it is damaged."""
+    path = f"{opening.directory}/{names.LEADER_EPOCHS}"
     try:
-        return LeaderEpochs(checkpoints.read_epochs(fs, path))
+        return LeaderEpochs(checkpoints.read_epochs(opening.fs, path))
     except KafkaStorageError as problem:
         logger.error("%s: building it again from the batches", problem)
         return None

@@ -30,6 +30,9 @@ _SPARE_BYTES: Final = 4096
 """The room of a spare behind what it has to hold now: a block of most filesystems."""
 
 
+_SMALL_FILE_BYTES: Final = 4096
+
+
 class WouldBlock(Exception):
     """The requested bytes have to come from the disk (or take long to check): ask again in a thread."""
 
@@ -362,8 +365,11 @@ class RealFileSystem:
         """The whole file, by system calls alone."""
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
+            data = os.read(fd, _SMALL_FILE_BYTES)
+            if len(data) < _SMALL_FILE_BYTES:  # of a file, a read gives fewer bytes at its end only
+                return data
             with os.fdopen(fd, "rb", buffering=0, closefd=False) as file:
-                return file.readall()
+                return data + file.readall()
         finally:
             os.close(fd)
 

@@ -118,17 +118,18 @@ class PartitionLog:
         topic_id: TopicId | None = None,
         prepare: Callable[[str], None] | None = None,
         may_be_planned: bool = False,
+        is_there: bool = False,
     ) -> "PartitionLog":
         """Opens or creates the log in `directory`, recovering it as far as needed.
 
         `prepare` is called with a new directory before the log has any file there. A log without records
-        `may_be_planned`: its first record makes the files of its segment.
+        `may_be_planned`: its first record makes the files of its segment. `is_there`: the directory is known to be.
 
         Raises InconsistentTopicId if the directory belongs to another topic of that name, OSError,
         KafkaStorageError for malformed checkpoints.
         """
         path = os.fspath(directory)
-        fresh = not fs.exists(path)
+        fresh = not is_there and not fs.exists(path)
         may_be_planned = may_be_planned and not config.preallocated_bytes
         if fresh:
             fs.make_directory(path)

@@ -18,7 +18,7 @@ from typing import Final
 from ottla.clock import Clock
 from ottla.config.log import LogConfig
 from ottla.ids import Offset, TopicId
-from ottla.log.found_files import FoundFiles, Opening, find_files
+from ottla.log.found_files import FoundFiles, Opening, find_files, read_epochs
 from ottla.log.fs import FileSystem
 from ottla.log.leader_epochs import LeaderEpochs
 from ottla.log.preallocated import cut_preallocated
@@ -71,13 +71,14 @@ def load(
     ):
         return _never_written(opening, found.topic_id)
     segments, repaired = _usable_segments(opening, found)
-    epochs = LeaderEpochs() if found.epochs is None else found.epochs
+    known = read_epochs(opening) if found.has_epochs else LeaderEpochs()
+    epochs = LeaderEpochs() if known is None else known
     segments, end_offset, cut = _up_to_the_end(opening, segments, epochs)
     changed = found.changed or repaired or cut
     log_start = Offset(max(log_start_offset, segments[0].base_offset))
     if not clean_shutdown and not config.compact:
         log_start = _start_after_gaps(segments, log_start)
-    if found.epochs is None:
+    if known is None:
         epochs = _epochs_of(segments)
     if not clean_shutdown or end_offset < recovery_point:
         epochs.truncate_end(end_offset)

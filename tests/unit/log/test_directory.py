@@ -15,6 +15,7 @@ from ottla.log import checkpoints, meta_properties
 from ottla.log.directories import LogDirectories
 from ottla.log.directory import LogDirectory
 from ottla.log.fs import RealFileSystem
+from ottla.log.refill_marks import MARK
 from ottla.records.record import Record, encode_batch
 
 NODE = BrokerId(4)
@@ -379,6 +380,59 @@ def test_a_partition_that_cannot_be_opened_is_named(tmp_path: Path, caplog: pyte
     assert again.get(_tp(1)) is not None
     assert "partition.metadata is malformed" in caplog.text
     again.close()
+
+
+def test_a_partition_whose_topic_id_is_no_text_is_named_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    directories = _open(tmp_path)
+    directories.create_log(_tp(0), TopicId(uuid4()), CONFIG)
+    directories.close()
+    (tmp_path / "some-topic-0" / "partition.metadata").write_bytes(b"\xff" * 50)
+    again = _open(tmp_path)
+    assert again.get(_tp(0)) is None
+    assert "partition.metadata is malformed" in caplog.text
+    again.close()
+
+
+class Reads(RealFileSystem):
+    """Notes what is read and looked for in the directories of partitions."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def read_bytes(self, path: str) -> bytes:
+        self._note(path)
+        return super().read_bytes(path)
+
+    def exists(self, path: str) -> bool:
+        self._note(path)
+        return super().exists(path)
+
+    def _note(self, path: str) -> None:
+        if "some-topic" in path:
+            self.seen.append(path.rpartition("/")[2])
+
+
+def test_a_log_without_records_costs_one_read_and_a_look_for_a_mark(tmp_path: Path) -> None:
+    """Ten thousand of them are opened at a start."""
+    directories = _open(tmp_path)
+    topic_id = TopicId(uuid4())
+    for number in range(3):
+        directories.create_log(_tp(number), topic_id, CONFIG).assign_epoch_start(LeaderEpoch(4))
+    directories.close()
+    disk = Reads()
+    again = _open(tmp_path, fs=disk)
+    assert disk.seen == ["partition.metadata"] * 3 + [MARK] * 3
+    ids = [again.directories[0].logs[_tp(number)].topic_id for number in range(3)]
+    assert ids == [topic_id] * 3
+    assert len({id(each) for each in ids}) == 1
+    again.close()
+
+
+@pytest.mark.parametrize("size", [0, 1, 4095, 4096, 4097, 20_000])
+def test_files_are_read_whole(tmp_path: Path, size: int) -> None:
+    content = bytes(number % 251 for number in range(size))
+    (tmp_path / "file").write_bytes(content)
+    assert RealFileSystem().read_bytes(str(tmp_path / "file")) == content
 
 
 def test_a_full_disk_creates_no_log(tmp_path: Path, disk: Disk) -> None:
