@@ -492,6 +492,7 @@ class Broker:
                 stack,
                 self._give_up,
                 policies,
+                replay=None if self.controller is None else self.controller.replay,
                 moved_as=moved_as,
             )
         from ottla.server.membership import open_cluster

@@ -69,7 +69,7 @@ class MetadataObserver:
         self._look = look
         advance, changed, truncate = RaftNode._advance, RaftNode._role_changed, MetadataLog.truncate
         register, for_produce = BrokerLifecycle.register, ReplicaManager.for_produce
-        reached, shown = QuorumReplay._reached, QuorumMetadata._advance
+        reached, shown = QuorumReplay._reached, QuorumMetadata._follow
 
         def advanced(node: RaftNode, high_watermark: int) -> None:
             self._committed(node, high_watermark)
@@ -110,7 +110,7 @@ class MetadataObserver:
             patch.object(RaftNode, "_role_changed", role_changed),
             patch.object(MetadataLog, "truncate", truncated),
             patch.object(QuorumReplay, "_reached", replayed),
-            patch.object(QuorumMetadata, "_advance", followed),
+            patch.object(QuorumMetadata, "_follow", followed),
         ):
             yield
 

@@ -5,12 +5,11 @@ import logging
 from typing import NoReturn
 
 from ottla.clock import Clock
-from ottla.cluster.metadata_log.state import ClusterState
 from ottla.config.broker import BrokerConfig
 from ottla.errors import OttlaError
 from ottla.metadata.delegation_tokens import DelegationTokens
 from ottla.metadata.quorum_decisions import QuorumDecisions
-from ottla.metadata.quorum_replay import QuorumReplay
+from ottla.metadata.quorum_replay import Advance, QuorumReplay
 from ottla.metadata.quorum_tokens import FIRST_VERSION, token_of
 from ottla.protocol.metadata_records import DelegationTokenRecord, RemoveDelegationTokenRecord
 from ottla.protocol.schema import Message
@@ -64,13 +63,9 @@ class DecidedTokens(DelegationTokens):
             self._decisions.check_active()
             await self._decisions.commit_records([record])
 
-    def _follow_log(self, state: ClusterState, is_new: bool) -> None:
-        if is_new:
-            for token in self.all():
-                if token.token_id not in state.tokens:
-                    self.forget(token.token_id)
-        for token_id in {*state.take_token_changes(), *(state.tokens if is_new else ())}:
-            record = state.tokens.get(token_id)
+    def _follow_log(self, advance: Advance) -> None:
+        for token_id in advance.tokens:
+            record = advance.state.tokens.get(token_id)
             if record is None:
                 self.forget(token_id)
             else:

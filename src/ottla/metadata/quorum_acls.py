@@ -13,6 +13,7 @@ from ottla.cluster.metadata_log.state import AclPattern, ClusterState
 from ottla.errors import OttlaError
 from ottla.metadata.acls import CLOSED, Rules, matching
 from ottla.metadata.quorum_decisions import QuorumDecisions
+from ottla.metadata.quorum_replay import Advance
 from ottla.metadata.tree_records import access_control_record
 from ottla.protocol.metadata_records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
 from ottla.protocol.schema import Message
@@ -38,14 +39,16 @@ class FollowedAcls:
     def __init__(self, authorizer: StandardAuthorizer) -> None:
         self.authorizer = authorizer
 
-    def follow(self, state: ClusterState) -> None:
-        """Take over what has changed in the state since the last call; it has no other consumer of these changes."""
-        for pattern in state.take_acl_changes():
-            self._take(pattern, state)
+    def follow(self, advance: Advance) -> None:
+        """Take over what has changed."""
+        if advance.is_new:
+            self.follow_anew(advance.state)
+            return
+        for pattern in advance.acls:
+            self._take(pattern, advance.state)
 
     def follow_anew(self, state: ClusterState) -> None:
         """Take over everything: the state is another one than before."""
-        state.take_acl_changes()
         known = {each for each in map(_resource, state.acls) if each is not None}
         for resource in self.authorizer.resources():
             if resource not in known:

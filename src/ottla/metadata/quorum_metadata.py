@@ -1,12 +1,11 @@
 """The metadata of a broker under a quorum of controllers: the quorum's log, replayed as it is committed.
 
-    quorum node (observer) -- committed records --> ClusterState --> image --> subscribers
+    quorum node -- committed records --> QuorumReplay --> image --> subscribers
 
 Nothing is changed here: requests that change metadata are forwarded to the active controller (`server/forwarding.py`).
 """
 
 import asyncio
-import logging
 import random
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
@@ -15,24 +14,19 @@ from ottla.cluster.commands import CreateTopic
 from ottla.cluster.configs import ConfigChange
 from ottla.cluster.controller import ElectionType, NewTopic
 from ottla.cluster.features import FeatureUpdate
-from ottla.cluster.image import NO_LEADER, BrokerImage, TopicImage, empty_image
+from ottla.cluster.image import NO_LEADER, BrokerImage, MetadataImage, TopicImage
 from ottla.cluster.metadata_log.registrations import BrokerRegistration
 from ottla.cluster.metadata_log.state import ClusterState
 from ottla.config.broker import BrokerConfig
-from ottla.errors import ErrorCode, OttlaError, sentence
+from ottla.errors import ErrorCode, OttlaError
 from ottla.ids import BrokerId, ProducerId, TopicName, TopicPartition
 from ottla.metadata.policies import Policies
-from ottla.metadata.quorum.node import CommittedBatch, LeaderAndEpoch, OffsetAndEpoch
+from ottla.metadata.quorum_replay import Advance, QuorumReplay
 from ottla.metadata.view import KNOWN_WITHIN_S, NO_LIMIT, MetadataView
-from ottla.slices import Steps, run_at_once
 
 if TYPE_CHECKING:
     from ottla.metadata.quorum_acls import FollowedAcls
     from ottla.security.acls import StandardAuthorizer
-
-log = logging.getLogger(__name__)
-
-NOTHING = -1
 
 CreateAtController = Callable[[Sequence[NewTopic]], Awaitable[list[OttlaError | None]]]
 """Have the controller create topics; answers in the order asked."""
@@ -57,87 +51,53 @@ def access_rules(metadata: MetadataView, authorizer: "StandardAuthorizer") -> "F
 
 
 class QuorumMetadata(MetadataView):
-    """What this broker knows of its cluster. A `Listener` of the quorum's log. On the loop's thread."""
+    """What this broker knows of its cluster, as its process replays the quorum's log. On the loop's thread."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        cluster_id: str,
-        policies: Policies | None = None,
-        *,
-        stop_broker: Callable[[str], None],
-    ) -> None:
-        """`stop_broker` is called with the reason when the log has something that cannot be understood."""
+    def __init__(self, config: BrokerConfig, replay: QuorumReplay, policies: Policies | None = None) -> None:
+        """`replay` may have been going on for some time, for the controller of this process."""
         super().__init__(config, policies)
-        self._stop_broker = stop_broker
-        self._image = empty_image(cluster_id)._replace(features={})
-        self.state = ClusterState(cluster_id)
-        """Everything in the log."""
-        self.offset = NOTHING
-        """The offset of the last record of which the image knows."""
+        self._replay = replay
         self._advanced = asyncio.Event()
-        self._has_failed = False
         self._is_known = False
         self._producer_ids = range(0)
         self._stopping: frozenset[BrokerId] = frozenset()
         """The brokers in controlled shutdown: alive, they still fetch what they are in sync with, and nothing else."""
-        self._acls: FollowedAcls | None = None
         self._take_tokens: Callable[[Iterable[str]], None] | None = None
         self.create_at_controller: CreateAtController | None = None
         self.allocate_producer_ids: AllocateProducerIds | None = None
+        self._follow(self._image, replay.image)
+        replay.subscribe(self._follow)
+        replay.on_advance(self._see_advance)
 
     # -- the log -----------------------------------------------------------------------------------------------------
 
-    def handle_snapshot(self, snapshot: OffsetAndEpoch, records: Iterable[bytes]) -> Steps[None]:
-        """Take a snapshot in place of everything before; see `Listener`."""
-        state = ClusterState(self._image.cluster_id, like=self._image)
-        if (yield from self._replay(state, records)):
-            old, self.state = self.state, state
-            self._advance(snapshot.offset - 1, old)
+    @property
+    def state(self) -> ClusterState:
+        """Everything in the log."""
+        return self._replay.state
 
-    def handle_commit(self, batch: CommittedBatch) -> None:
-        """Take committed records; see `Listener`."""
-        if run_at_once(self._replay(self.state, batch.records)):
-            self._advance(batch.last_offset)
+    @property
+    def offset(self) -> int:
+        """The offset of the last record of which the image knows; -1 before the first."""
+        return self._replay.offset
 
-    def handle_leader_change(self, leader: LeaderAndEpoch) -> None:
-        """See `Listener`; requests for the controller look the leader up themselves."""
-
-    def _replay(self, state: ClusterState, records: Iterable[bytes]) -> Steps[bool]:
-        if self._has_failed:
-            return False
-        try:
-            yield from state.replay_steps(records)
-        except OttlaError as problem:
-            self._has_failed = True
-            log.error("the metadata log cannot be followed behind offset %d: %s", self.offset, problem)
-            self._stop_broker(f"the metadata log cannot be followed: {sentence(problem)}")
-            return False
-        return True
-
-    def _advance(self, offset: int, old: ClusterState | None = None) -> None:
-        """Show what is there up to an offset; `old` is the state before one that a snapshot has begun."""
-        self.offset = max(offset, self.offset)
+    def _see_advance(self, advance: Advance) -> None:
         self._advanced.set()
-        self.state.controller_id = self._any_broker()
-        image = self.state.image(self.offset)
-        if image is not self._image:
-            registered = self.state.brokers.values()
-            self._stopping = frozenset(BrokerId(each.broker_id) for each in registered if each.in_controlled_shutdown)
-            self._show(image)
-        if self._acls is not None:
-            (self._acls.follow if old is None else self._acls.follow_anew)(self.state)
-        if self._take_tokens is not None:
-            tokens = self.state.take_token_changes()
-            if old is not None:
-                tokens |= old.tokens.keys()
-            if tokens:
-                self._take_tokens(tokens)
+        if self._take_tokens is not None and advance.tokens:
+            self._take_tokens(advance.tokens)
+
+    def _follow(self, old: MetadataImage, new: MetadataImage) -> None:
+        """Show the image of the log, unless only the quorum's leader is another: clients are sent to any broker."""
+        if old.controller_id != new.controller_id and old._replace(controller_id=new.controller_id) == new:
+            return
+        registered = self.state.brokers.values()
+        self._stopping = frozenset(BrokerId(each.broker_id) for each in registered if each.in_controlled_shutdown)
+        self._show(new._replace(controller_id=self._any_broker()))
 
     def follow_acls(self, acls: "FollowedAcls") -> None:
         """Have access rules follow the log."""
-        self._acls = acls
         acls.follow_anew(self.state)
+        self._replay.on_advance(acls.follow)
 
     def follow_tokens(self, take: Callable[[Iterable[str]], None]) -> None:
         """Call `take` with the ids of delegation tokens that have changed: now with all, and after each change."""

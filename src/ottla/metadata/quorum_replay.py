@@ -2,15 +2,17 @@
 
     QuorumNode -- snapshots, batches --> QuorumReplay -- old image, new image --> subscribers
 
-Controllers and brokers have one each. What cannot be replayed ends the node: its image would differ from all others'.
+A process has one, which its controller and its broker share: each record is decoded once, and the objects of the image
+are there once. What cannot be replayed ends the node: its image would differ from all others'.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import NamedTuple
 
 from ottla.cluster.image import NO_LEADER, MetadataImage
 from ottla.cluster.metadata_log.snapshots import snapshot_records
-from ottla.cluster.metadata_log.state import ClusterState
+from ottla.cluster.metadata_log.state import AclPattern, ClusterState
 from ottla.errors import OttlaError, sentence
 from ottla.ids import BrokerId
 from ottla.metadata.quorum.node import CommittedBatch, LeaderAndEpoch, OffsetAndEpoch
@@ -20,7 +22,21 @@ log = logging.getLogger(__name__)
 
 ImageSubscriber = Callable[[MetadataImage, MetadataImage], None]
 LeaderSubscriber = Callable[[LeaderAndEpoch], None]
-AdvanceSubscriber = Callable[[ClusterState, bool], None]
+
+
+class Advance(NamedTuple):
+    """What has been replayed: a batch, or a snapshot."""
+
+    state: ClusterState
+    is_new: bool
+    """Whether it is another state than before: that of a snapshot."""
+    acls: Collection[AclPattern]
+    """The patterns whose access rules have changed; a pattern without rules is not in the state."""
+    tokens: Collection[str]
+    """Ids of the delegation tokens that have changed; one that is gone is not in the state."""
+
+
+AdvanceSubscriber = Callable[[Advance], None]
 
 
 class QuorumReplay:
@@ -55,10 +71,8 @@ class QuorumReplay:
         self._leader_subscribers.append(changed)
 
     def on_advance(self, advanced: AdvanceSubscriber) -> None:
-        """Call `advanced` after every batch, and with True after a snapshot: the state is another one then.
-
-        It comes before the subscribers of images: for what is not in them, such as access rules.
-        """
+        """Call `advanced` after every batch and every snapshot, before the subscribers of images: for what is not in
+        them, such as access rules."""
         self._advance_subscribers.append(advanced)
 
     def snapshot_records(self) -> Iterator[bytes] | None:
@@ -71,14 +85,14 @@ class QuorumReplay:
         """Replace everything."""
         state = ClusterState(self._cluster_id, like=self.image)
         if (yield from self._replayed(state, records)):
-            state.controller_id = self.state.controller_id
-            self.state = state
-            self._reached(snapshot, is_new=True)
+            old, self.state = self.state, state
+            state.controller_id = old.controller_id
+            self._reached(snapshot, replaced=old)
 
     def handle_commit(self, batch: CommittedBatch) -> None:
         """Replay a batch."""
         if run_at_once(self._replayed(self.state, batch.records)):
-            self._reached(OffsetAndEpoch(batch.last_offset + 1, batch.epoch), is_new=False)
+            self._reached(OffsetAndEpoch(batch.last_offset + 1, batch.epoch))
 
     def handle_leader_change(self, leader: LeaderAndEpoch) -> None:
         """Name the controller in the image, and notify."""
@@ -100,10 +114,15 @@ class QuorumReplay:
             return False
         return True
 
-    def _reached(self, position: OffsetAndEpoch, *, is_new: bool) -> None:
+    def _reached(self, position: OffsetAndEpoch, *, replaced: ClusterState | None = None) -> None:
+        """Show what is there up to a position; `replaced` is the state before that of a snapshot."""
         self.position = position
+        tokens = self.state.take_token_changes()
+        if replaced is not None:
+            tokens |= replaced.tokens.keys()
+        advance = Advance(self.state, replaced is not None, self.state.take_acl_changes(), tokens)
         for advanced in self._advance_subscribers:
-            advanced(self.state, is_new)
+            advanced(advance)
         self._show()
 
     def _show(self) -> None:
@@ -124,4 +143,4 @@ class QuorumReplay:
     def _fail(self, problem: OttlaError) -> None:
         self.has_failed = True
         log.error("the metadata log cannot be followed behind offset %d: %s", self.offset, sentence(problem))
-        self._failed(f"the metadata log cannot be followed: {problem}")
+        self._failed(f"the metadata log cannot be followed: {sentence(problem)}")

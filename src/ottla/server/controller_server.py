@@ -295,6 +295,6 @@ async def _follow_acls(
     assert open_authorizer is not None
     authorizer = await open_authorizer(settings._replace(allow_if_none=False))
     acls = services.acls = QuorumAcls(authorizer, services.metadata, services.slices)
-    services.replay.on_advance(lambda state, is_new: (acls.follow_anew if is_new else acls.follow)(state))
+    services.replay.on_advance(acls.follow)
     if settings.allow_if_none:
         server.when_caught_up(lambda: authorizer.follow_default(allow_if_none=True))

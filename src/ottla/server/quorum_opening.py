@@ -12,7 +12,6 @@ from ottla.client.asynchronous import AsyncConnection
 from ottla.client.errors import ClientError
 from ottla.client.sansio.handshake import handshake
 from ottla.client.sockets import Connect, Resolve
-from ottla.cluster.metadata_log.snapshots import snapshot_records
 from ottla.config.quorum import BOOTSTRAP, VOTERS
 from ottla.errors import InvalidConfig
 from ottla.ids import BrokerId
@@ -22,6 +21,7 @@ from ottla.metadata.initial_users import warn_of_missing_users
 from ottla.metadata.policies import Policies
 from ottla.metadata.quorum.node import QuorumNode
 from ottla.metadata.quorum_metadata import QuorumMetadata
+from ottla.metadata.quorum_replay import QuorumReplay
 from ottla.metadata.registered_brokers import NEVER, Find, Found, RegisteredBrokers
 from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
 from ottla.server.cluster_member import Join
@@ -89,10 +89,11 @@ async def open_quorum(
     stop_broker: Callable[[str], None],
     policies: Policies,
     *,
+    replay: QuorumReplay | None = None,
     moved_as: UUID | None = None,
 ) -> tuple[QuorumMetadata, Join]:
-    """Reach the quorum, take the log directories for its cluster, and follow its log; `stack` ends that. `moved_as` is
-    as for `BrokerLifecycle`.
+    """Reach the quorum, take the log directories for its cluster, and follow its log; `stack` ends that. `replay` is
+    that of the controller of this process, if there is one. `moved_as` is as for `BrokerLifecycle`.
 
     Raises `InvalidConfig` where no controller answers, and what `LogDirectories.acquire` does.
     """
@@ -101,9 +102,11 @@ async def open_quorum(
     cluster_id = directories.find_cluster_id() or await _cluster_id(config, connect_controller)
     directories.acquire(cluster_id=cluster_id, node_id=config.node_id)
     directory_id = directory_uuid(metadata_directory(config, directories, cluster_id).directory_id)
-    metadata = QuorumMetadata(config, cluster_id, policies, stop_broker=stop_broker)
     node = open_node(config, cluster_id, directory_id, connect_controller, stop_broker)
-    node.register(metadata, lambda: None if metadata.state.in_transaction else snapshot_records(metadata.state))
+    if replay is None:
+        replay = QuorumReplay(cluster_id, failed=stop_broker)
+        node.register(replay, replay.snapshot_records)
+    metadata = QuorumMetadata(config, replay, policies)
     await node.start()
     stack.push_async_callback(node.close)
     timeout_s = config.initial_broker_registration_timeout_ms / 1000

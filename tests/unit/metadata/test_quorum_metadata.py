@@ -7,8 +7,10 @@ from ottla.cluster.image import NO_LEADER, MetadataImage
 from ottla.cluster.metadata_log.framing import framed
 from ottla.cluster.metadata_log.snapshots import snapshot_records
 from ottla.config.broker import BrokerConfig
-from ottla.metadata.quorum.node import CommittedBatch, OffsetAndEpoch
+from ottla.metadata.quorum.node import CommittedBatch, LeaderAndEpoch, OffsetAndEpoch
+from ottla.metadata.quorum_acls import FollowedAcls
 from ottla.metadata.quorum_metadata import QuorumMetadata, access_rules
+from ottla.metadata.quorum_replay import QuorumReplay
 from ottla.protocol import metadata_records as records
 from ottla.protocol.schema import Message
 from ottla.security.acls import StandardAuthorizer
@@ -45,12 +47,16 @@ RULE = records.AccessControlEntryRecord(
 )
 
 
+NUMBER = records.ConfigRecord(resource_type=4, resource_name="1", name="num.partitions", value="7")
+
+
 class Story:
     """Metadata, and what its parts have seen."""
 
     def __init__(self) -> None:
         self.stopped: list[str] = []
-        self.metadata = QuorumMetadata(BrokerConfig({}), "cluster", stop_broker=self.stopped.append)
+        self.replay = QuorumReplay("cluster", failed=self.stopped.append)
+        self.metadata = QuorumMetadata(BrokerConfig({}), self.replay)
         self.seen: list[MetadataImage] = []
         self.metadata.subscribe(lambda old, new: self.seen.append(new))
         self._offset = 0
@@ -58,7 +64,7 @@ class Story:
     def commit(self, *written: Message) -> None:
         values = [framed(record, LEVEL) for record in written]
         last = self._offset + len(values) - 1
-        self.metadata.handle_commit(CommittedBatch(self._offset, last, 1, 0, values))
+        self.replay.handle_commit(CommittedBatch(self._offset, last, 1, 0, values))
         self._offset = last + 1
 
 
@@ -114,7 +120,7 @@ def test_access_rules_follow_the_log_and_snapshots() -> None:
     assert list(authorizer.bindings()) == []
     told.commit(RULE)
     assert len(list(authorizer.bindings())) == 1
-    run_at_once(told.metadata.handle_snapshot(OffsetAndEpoch(50, 1), empty))
+    run_at_once(told.replay.handle_snapshot(OffsetAndEpoch(50, 1), empty))
     assert list(authorizer.bindings()) == []
     assert told.metadata.offset == 49
 
@@ -123,7 +129,7 @@ def test_a_record_that_cannot_be_understood_stops_the_broker_and_leaves_the_imag
     told = Story()
     told.commit(level(), BROKER, UNFENCED)
     image = told.metadata.image
-    told.metadata.handle_commit(CommittedBatch(3, 3, 1, 0, [b"\x01\x7f\x00"]))
+    told.replay.handle_commit(CommittedBatch(3, 3, 1, 0, [b"\x01\x7f\x00"]))
     told.commit(level())
     assert len(told.stopped) == 1
     assert "metadata log cannot be followed" in told.stopped[0]
@@ -141,3 +147,52 @@ def test_a_broker_that_is_about_to_stop_gets_into_sync_no_longer() -> None:
     assert set(story.metadata.image.brokers) == {1}
     story.commit(registration(2, fenced=False))
     assert set(story.metadata.in_sync_candidates) == {1}
+
+
+def test_another_leader_of_the_quorum_is_no_new_image() -> None:
+    story = Story()
+    story.commit(level(), BROKER, UNFENCED)
+    count = len(story.seen)
+    story.replay.handle_leader_change(LeaderAndEpoch(3, 7))
+    assert story.replay.image.controller_id == 3
+    assert (len(story.seen), story.metadata.image.controller_id) == (count, 1)
+
+
+def test_a_broker_begins_where_the_controller_of_its_process_is() -> None:
+    story = Story()
+    story.commit(level(), BROKER, UNFENCED, NUMBER)
+    story.replay.handle_leader_change(LeaderAndEpoch(1, 7))
+    late = QuorumMetadata(BrokerConfig({"node.id": "1"}), story.replay)
+    assert late.offset == 3
+    assert late.image.brokers is story.metadata.image.brokers
+    assert late.config.num_partitions == 7
+
+
+def test_rules_and_tokens_reach_the_controller_and_the_broker_of_a_process() -> None:
+    token = records.DelegationTokenRecord(
+        owner="User:a",
+        requester="User:a",
+        renewers=[],
+        issue_timestamp=1,
+        max_timestamp=3,
+        expiration_timestamp=2,
+        token_id="id",
+    )
+    story = Story()
+    ids: list[set[str]] = [set(), set()]
+    rules = [StandardAuthorizer(frozenset(), allow_if_none=False) for _ in range(2)]
+    of_controller = FollowedAcls(rules[0])
+    story.replay.on_advance(of_controller.follow)
+    story.replay.on_advance(lambda advance: ids[0].update(advance.tokens))
+    story.commit(level())
+    empty = list(snapshot_records(story.metadata.state))
+    access_rules(story.metadata, rules[1])
+    story.metadata.follow_tokens(ids[1].update)
+    story.commit(RULE, token)
+    assert [len(list(each.bindings())) for each in rules] == [1, 1]
+    assert ids == [{"id"}, {"id"}]
+    for seen in ids:
+        seen.clear()
+    run_at_once(story.replay.handle_snapshot(OffsetAndEpoch(50, 1), empty))
+    assert [len(list(each.bindings())) for each in rules] == [0, 0]
+    assert ids == [{"id"}, {"id"}]  # it is gone
