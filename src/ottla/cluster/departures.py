@@ -12,48 +12,51 @@ operator has to choose, the latest lacks least. Source: the idea of KIP-966's el
 """
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from ottla.cluster.commands import Command, SetPartitions
 from ottla.cluster.controller import with_leader
 from ottla.cluster.image import NO_LEADER, MetadataImage, PartitionImage, Replica
 from ottla.ids import BrokerId, TopicName
+from ottla.protocol.compiled import Steps
 
 MinInSync = Callable[[TopicName], int]
 """A topic's `min.insync.replicas`."""
+PARTITIONS_A_STEP: Final = 10
+"""They take some 0.2 ms."""
 
 
 def note_departures(
     image: MetadataImage, commands: Sequence[Command], offline: frozenset[Replica], min_in_sync: MinInSync
-) -> list[Command]:
-    """The commands, with the replicas that each partition's in-sync set loses.
+) -> Steps[list[Command]]:
+    """The commands, with the replicas that each partition's in-sync set loses, in steps: a broker that stops leaves
+    ten thousand of them.
 
     `offline` are replicas that their brokers cannot hold: those have nothing.
     """
-    return [
-        _noted(image, command, offline, min_in_sync(command.topic)) if isinstance(command, SetPartitions) else command
-        for command in commands
-    ]
+    noted: list[Command] = []
+    for command in commands:
+        if isinstance(command, SetPartitions):
+            command = yield from _noted(image, command, offline, min_in_sync(command.topic))
+        noted.append(command)
+    return noted
 
 
 def _noted(
     image: MetadataImage, command: SetPartitions, offline: frozenset[Replica], min_in_sync: int
-) -> SetPartitions:
+) -> Steps[SetPartitions]:
     name, partitions = command
     topic = image.topics.get(name)
     known = () if topic is None else topic.partitions
-    return command._replace(
-        partitions=tuple(
-            with_departures(
-                known[part.partition],
-                part,
-                tuple(replica for replica in part.replicas if (replica, name, part.partition) in offline),
-                min_in_sync,
-            )
-            if part.partition < len(known)
-            else part
-            for part in partitions
-        )
-    )
+    noted: list[PartitionImage] = []
+    for part in partitions:
+        if part.partition < len(known):
+            lost = tuple(replica for replica in part.replicas if (replica, name, part.partition) in offline)
+            part = with_departures(known[part.partition], part, lost, min_in_sync)
+        noted.append(part)
+        if not len(noted) % PARTITIONS_A_STEP:
+            yield
+    return command._replace(partitions=tuple(noted))
 
 
 def with_departures(

@@ -32,7 +32,9 @@ class Flushes:
         """What brings everything up to `end_offset` to the disk; None if it is there."""
         durability = self._durability
         dirty = durability.is_behind(end_offset)
-        if not (dirty or durability.unsynced or epochs.dirty):
+        # Of a log without files they are not read: they come to the disk with its first record.
+        has_new_epochs = epochs.dirty and self._segments.active.is_made
+        if not (dirty or durability.unsynced or has_new_epochs):
             return None
         work = durability.take()
         segments = list(work.segments)
@@ -48,7 +50,7 @@ class Flushes:
             except OSError as problem:
                 failure = problem
         checkpoint_files = {}
-        if epochs.dirty:
+        if has_new_epochs:
             checkpoint_files[f"{self._directory}/{names.LEADER_EPOCHS}"] = epochs.encode()
             epochs.dirty = False
         return FlushTicket(

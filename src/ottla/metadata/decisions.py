@@ -356,7 +356,7 @@ class DecidingMetadata(MetadataView):
             return
         old = self._image
         if self._keeper.is_shared:  # others hold replicas, too
-            commands = note_departures(old, commands, self._outages().offline, self.min_in_sync)
+            commands = await self._slices.run(note_departures(old, commands, self._outages().offline, self.min_in_sync))
         await self._committed(self._keeper.commit(commands, old))
 
     async def _committed(self, commit: Coroutine[None, None, MetadataImage]) -> None:

@@ -125,7 +125,9 @@ class QuorumDecisions(DecidingMetadata):
         Raises `NotQuorumLeader`: it is not known then what becomes of them.
         """
         offline = (outages or self._outages()).offline
-        noted = note_departures(self._image, commands, offline, self.min_in_sync) if notes_departures else commands
+        noted = commands
+        if notes_departures:
+            noted = await self._slices.run(note_departures(self._image, commands, offline, self.min_in_sync))
 
         async def append() -> MetadataImage:
             await self._log.append(records, noted)

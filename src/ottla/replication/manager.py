@@ -429,14 +429,21 @@ class ReplicaManager:
         return len(gone)
 
     async def close(self) -> None:
-        """Let the flushers finish, then make everything durable and mark the directories as cleanly shut down."""
+        """Let the flushers finish, then make everything durable and mark the directories as cleanly shut down.
+
+        That is done in a thread: thousands of logs take seconds, in which a controller of this process goes on to lead.
+        """
         self._starting_over.close()
         await self._image_follower.close()
         for flusher in self._flushers.values():
             flusher.close()
         self.threads.close()
         self.record_checkers.shutdown()
-        self.directories.close()
+        closing = self._loop.run_in_executor(None, self.directories.close)
+        try:
+            await asyncio.shield(closing)
+        finally:  # nobody else touches the logs before it is done, whoever is cancelled
+            await asyncio.wait([closing])
 
     def on_leadership(self, topic: str, listener: LeadershipListener) -> None:
         """Call `listener` for each partition of `topic` that this broker leads, now and later, or no longer leads."""

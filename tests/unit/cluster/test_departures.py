@@ -12,6 +12,7 @@ from ottla.ids import BrokerId, PartitionId, TopicName, TopicPartition
 from ottla.metadata.store import layout
 from ottla.metadata.store.base import Create, Node
 from ottla.protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from ottla.slices import run_at_once
 
 T = TopicName("t")
 T0 = TopicPartition(T, PartitionId(0))
@@ -43,7 +44,7 @@ def image_of(part: PartitionImage, *alive: int) -> MetadataImage:
 def elected(part: PartitionImage, outages: Outages, *alive: int, unclean: bool = False) -> PartitionImage:
     image = image_of(part, *alive)
     found = elect_where_needed(image, outages, lambda topic: unclean)
-    after = apply(image, note_departures(image, found.changes, outages.offline, lambda topic: 2))
+    after = apply(image, run_at_once(note_departures(image, found.changes, outages.offline, lambda topic: 2)))
     return after.topics[T].partitions[0]
 
 
@@ -102,7 +103,8 @@ def test_a_lower_minimum_makes_nobody_eligible() -> None:
     image = image_of(LAST, 1, 2, 3)
     assert forget_eligible(image, lambda topic: 2) == []
     changes = forget_eligible(image, lambda topic: 1)
-    after = apply(image, note_departures(image, changes, frozenset(), lambda topic: 1)).topics[T].partitions[0]
+    noted = run_at_once(note_departures(image, changes, frozenset(), lambda topic: 1))
+    after = apply(image, noted).topics[T].partitions[0]
     assert (after.eligible, after.departed, after.leader_epoch) == ((), ids(2, 1), LAST.leader_epoch + 1)
 
 
@@ -149,7 +151,7 @@ def with_eligible_leaders(part: PartitionImage, *alive: int, lost: tuple[int, ..
     image = image_of(part, *alive)._replace(features={ELIGIBLE_LEADER_REPLICAS: 1})
     found = elect_where_needed(image, outages, lambda topic: False)
     assert found.unclean == []
-    after = apply(image, note_departures(image, found.changes, outages.offline, lambda topic: 2))
+    after = apply(image, run_at_once(note_departures(image, found.changes, outages.offline, lambda topic: 2)))
     return after.topics[T].partitions[0]
 
 
@@ -214,3 +216,11 @@ def test_without_the_feature_what_it_has_left_behind_is_elected_all_the_same() -
     gone = with_eligible_leaders(LAST, 1)
     assert elected(gone, NO_OUTAGES, 1, 2).leader == 2
     assert elected(gone, NO_OUTAGES, 1).leader == NO_LEADER
+
+
+def test_the_departures_of_many_partitions_are_noted_in_steps() -> None:
+    many = tuple(LAST._replace(partition=PartitionId(number)) for number in range(1000))
+    image = image_of(LAST)
+    image = image._replace(topics={T: image.topics[T]._replace(partitions=many)})
+    steps = note_departures(image, [SetPartitions(T, many)], frozenset(), lambda topic: 1)
+    assert sum(1 for _ in steps) >= 100

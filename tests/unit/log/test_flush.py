@@ -129,7 +129,8 @@ def test_a_rewrite_does_not_touch_what_comes_after_a_truncation(
     assert log.recovery_point == 7
 
 
-def test_an_epoch_alone_is_worth_a_flush(log: PartitionLog) -> None:
+def test_an_epoch_alone_is_worth_a_flush_of_a_log_with_records(log: PartitionLog, driver: LogDriver) -> None:
+    driver.append(log, 1)
     log.flush()
     assert log.prepare_flush() is None
     log.assign_epoch_start(LeaderEpoch(2))

@@ -12,6 +12,7 @@ from ottla.config.log import LogConfig
 from ottla.errors import KafkaStorageError
 from ottla.ids import BrokerId, LeaderEpoch, PartitionId, TopicId, TopicName, TopicPartition
 from ottla.log.directories import LogDirectories
+from ottla.log.names import LEADER_EPOCHS
 from ottla.log.partition_log import PartitionLog
 from ottla.records.record import Record, encode_batch
 from ottla.testing.faulty_fs import FaultyFS, Operation, Survival
@@ -83,6 +84,35 @@ def test_the_first_record_and_the_names_of_its_files_survive_a_power_failure(
     log.flush()
     fs.crash(Survival.NOTHING)
     assert opened(fs).log_end_offset == 1
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_leader_epochs_come_to_the_disk_with_the_first_record(fs: FaultyFS, *, is_clean: bool) -> None:
+    """A broker that stops has been elected for thousands of partitions without records."""
+    here = directories(fs)
+    log = here.create_log(TP, TOPIC_ID, LogConfig())
+    log.flush()
+    log.assign_epoch_start(LeaderEpoch(2))
+    assert log.prepare_flush() is None
+    assert LEADER_EPOCHS not in names(fs)
+    append(log)
+    log.flush()
+    assert fs.read_bytes(f"{DIRECTORY}/{LEADER_EPOCHS}") == b"0\n1\n3 0\n"
+    if is_clean:
+        here.close()
+    else:
+        fs.crash(Survival.NOTHING)
+    assert opened(fs).leader_epochs.entries() == [(3, 0)]
+
+
+def test_epochs_that_a_log_without_records_had_do_not_outlive_its_first_record(fs: FaultyFS) -> None:
+    log = directories(fs).create_log(TP, TOPIC_ID, LogConfig())
+    log.flush()
+    fs.write_bytes(f"{DIRECTORY}/{LEADER_EPOCHS}", b"0\n1\n2 0\n", sync=True)
+    fs.crash(Survival.EVERYTHING)
+    append(opened(fs))
+    fs.crash(Survival.EVERYTHING)
+    assert opened(fs).leader_epochs.entries() == [(3, 0)]
 
 
 def test_a_full_disk_refuses_the_first_record_and_leaves_no_file(fs: FaultyFS) -> None:
