@@ -388,7 +388,8 @@ class RealFileSystem:
                 if entry.is_dir(follow_symlinks=False):
                     found.append((entry.name, True, 0))
                 else:
-                    found.append((entry.name, False, entry.stat(follow_symlinks=False).st_size))
+                    with contextlib.suppress(FileNotFoundError):  # a thread may have renamed or removed it just now
+                        found.append((entry.name, False, entry.stat(follow_symlinks=False).st_size))
         return found
 
     def exists(self, path: str) -> bool:

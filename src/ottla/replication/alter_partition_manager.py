@@ -6,6 +6,7 @@ One request at a time; what comes up meanwhile goes with the next one.
 import asyncio
 import logging
 from collections.abc import Callable
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -73,6 +74,10 @@ class AlterPartitionManager:
 
     async def _send(self, proposals: "dict[Partition, Proposal]") -> bool:
         """Returns whether the controller has answered."""
+        _note(
+            "%s: asks for the in-sync replicas to be %s, which are %s now",
+            {partition: proposal for partition, proposal in proposals.items() if proposal.isr != partition.isr},
+        )
         try:
             response = await self._ask_controller(self._request(proposals), ALTER_PARTITION_VERSION)
         except BrokerUnavailable as error:
@@ -87,7 +92,7 @@ class AlterPartitionManager:
         answered = {
             (topic.topic_id, data.partition_index): data for topic in response.topics for data in topic.partitions
         }
-        is_settled = True
+        refused: dict[ErrorCode, dict[Partition, Proposal]] = {}
         for partition, proposal in proposals.items():
             data = answered.get((partition.log.topic_id, partition.topic_partition.partition))
             if data is not None and not data.error_code:
@@ -95,10 +100,11 @@ class AlterPartitionManager:
                     partition.apply_isr(tuple(map(BrokerId, data.isr)), data.partition_epoch)
                 continue
             code = ErrorCode.UNKNOWN_SERVER_ERROR if data is None else ErrorCode(data.error_code)
-            log.info("%s: the controller refuses %s: %s", partition.topic_partition, list(proposal.isr), code.name)
-            self._refuse({partition: proposal}, code)
-            is_settled = is_settled and partition not in self._open
-        return is_settled
+            refused.setdefault(code, {})[partition] = proposal
+        for code, some in refused.items():
+            _note(f"%s: the controller refuses %s for %s: {code.name}", some)
+            self._refuse(some, code)
+        return not any(partition in self._open for some in refused.values() for partition in some)
 
     def _refuse(self, proposals: "dict[Partition, Proposal]", code: ErrorCode) -> None:
         for partition, proposal in proposals.items():
@@ -131,3 +137,11 @@ class AlterPartitionManager:
         return AlterPartitionRequest(
             broker_id=self._broker_id, broker_epoch=self._broker_epoch(), topics=list(topics.values())
         )
+
+
+def _note(what: str, proposals: "dict[Partition, Proposal]") -> None:
+    """One line, however many there are: a broker that comes or goes changes thousands."""
+    for partition, proposal in islice(proposals.items(), 1):
+        rest = f"; so it is with {len(proposals) - 1} other partitions" if len(proposals) > 1 else ""
+        what = f"{what}{rest}"
+        log.info(what, partition.topic_partition, list(proposal.isr), list(partition.isr))

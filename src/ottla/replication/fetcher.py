@@ -11,8 +11,9 @@ Source: Kafka 3.9, `AbstractFetcherThread`, `ReplicaFetcherThread`.
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -127,6 +128,8 @@ class ReplicaFetchers:
     ) -> None:
         self._broker_id = config.node_id
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="ottla truncate")
+        self._may_begin = asyncio.Event()
+        self._may_begin.set()
         self._new_fetcher: Callable[[BrokerId], LeaderFetcher] = lambda leader: LeaderFetcher(
             leader,
             config,
@@ -138,6 +141,7 @@ class ReplicaFetchers:
             threads=self._threads,
             full_directories=full_directories,
             start_over=start_over,
+            may_begin=self._may_begin,
         )
         self._fetchers: dict[BrokerId, LeaderFetcher] = {}
         self._sources: dict[TopicPartition, BrokerId] = {}
@@ -154,6 +158,16 @@ class ReplicaFetchers:
             fetcher = self._fetchers[leader] = self._new_fetcher(leader)
         self._sources[partition.topic_partition] = leader
         fetcher.add(partition, topic_id)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Begin to copy from other brokers only afterwards, for a broker that is given all of its partitions: the first
+        fetch names all of them then, and leaders look at each once."""
+        self._may_begin.clear()
+        try:
+            yield
+        finally:
+            self._may_begin.set()
 
     def stop(self, partition: "Partition") -> None:
         """Stop copying it."""
@@ -194,8 +208,11 @@ class LeaderFetcher:
         threads: Executor,
         full_directories: Callable[[], Collection[Path]] = tuple,
         start_over: StartOver,
+        may_begin: asyncio.Event,
     ) -> None:
+        """`may_begin` is set once the first fetch may be sent."""
         self._leader = leader
+        self._may_begin = may_begin
         self._threads = threads
         self._config = config
         self._address = address
@@ -277,6 +294,7 @@ class LeaderFetcher:
     async def _run(self) -> None:
         pause_s = FIRST_PAUSE_S
         try:
+            await self._may_begin.wait()
             while True:
                 self._changed.clear()
                 try:

@@ -458,15 +458,6 @@ class Partition:
             self._propose(proposal)
 
     def _propose(self, proposal: Proposal) -> None:
-        if proposal.isr == self.isr:
-            logger.debug("%s: this broker leads in epoch %d", self.topic_partition, proposal.leader_epoch)
-        else:
-            logger.info(
-                "%s: asks for the in-sync replicas to be %s, which are %s now",
-                self.topic_partition,
-                list(proposal.isr),
-                list(self.isr),
-            )
         self._environment.propose(self, proposal)
 
     def apply_isr(self, isr: tuple[BrokerId, ...], partition_epoch: int) -> None:

@@ -10,7 +10,7 @@ a controller with ZooKeeper would have sent it, so that its replicas follow by t
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -331,7 +331,8 @@ class QuorumMembership(ClusterMember):
                 due=self._refused_and_due(),
             )
             try:
-                await self._take(changes)
+                with self._fetchers.held() if applied is None else nullcontext():
+                    await self._take(changes)
             except Exception:  # else this broker would send heartbeats for good, and lead what others lead
                 log.exception("the replicas of this broker could not follow the metadata log; they try again")
                 self._image_changed.set()

@@ -1,3 +1,4 @@
+import contextlib
 import os
 import subprocess
 import sys
@@ -426,6 +427,19 @@ def test_a_log_without_records_costs_one_read_and_a_look_for_a_mark(tmp_path: Pa
     assert ids == [topic_id] * 3
     assert len({id(each) for each in ids}) == 1
     again.close()
+
+
+def test_a_file_that_is_renamed_while_a_directory_is_listed_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread lists the log directory while another one replaces a file there."""
+    (tmp_path / "kept").write_bytes(b"12")
+    (tmp_path / "ottla.incarnations.tmp").touch()
+    with os.scandir(tmp_path) as entries:
+        listed = list(entries)
+    monkeypatch.setattr(os, "scandir", lambda _: contextlib.nullcontext(listed))
+    (tmp_path / "ottla.incarnations.tmp").unlink()
+    assert RealFileSystem().names(str(tmp_path)) == [("kept", False, 2)]
 
 
 @pytest.mark.parametrize("size", [0, 1, 4095, 4096, 4097, 20_000])

@@ -394,3 +394,20 @@ def test_who_has_to_catch_up_is_held_back_and_who_is_in_sync_is_not(
         await pair.until_equal()
 
     run(tmp_path, monkeypatch, story)
+
+
+def test_a_broker_that_is_given_all_its_partitions_asks_for_them_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(pair: Pair) -> None:
+        pair.leader.become(LEADER, 3)
+        pair.follower.become(LEADER, 3)
+        pair.leader.write(3, b"a")
+        with pair.fetchers.held():
+            pair.fetchers.follow(pair.follower.partition, TOPIC_ID)
+            await asyncio.sleep(0.05)
+            assert pair.said == []
+        await pair.until_equal()
+        assert pair.said[0] == 1
+
+    run(tmp_path, monkeypatch, story)

@@ -1,6 +1,7 @@
 """A broker's replicas follow the log of a quorum."""
 
 import asyncio
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,6 +23,7 @@ def test_a_change_that_cannot_be_taken_is_tried_again(monkeypatch: pytest.Monkey
             self.lifecycle: Any = SimpleNamespace(broker_epoch=7)
             self._assignments: Any = SimpleNamespace(lost=set())
             self._directories: Any = SimpleNamespace(online=[])
+            self._fetchers: Any = SimpleNamespace(held=nullcontext)
             self._image_changed = asyncio.Event()
             self._has_followed = asyncio.Event()
 
