@@ -442,7 +442,7 @@ class ReplicaManager:
         closing = self._loop.run_in_executor(None, self.directories.close)
         try:
             await asyncio.shield(closing)
-        finally:  # nobody else touches the logs before it is done, whoever is cancelled
+        finally:  # logs are touched by one thread only, also where this is cancelled
             await asyncio.wait([closing])
 
     def on_leadership(self, topic: str, listener: LeadershipListener) -> None:
