@@ -134,6 +134,10 @@ class Cluster:
         parts = [part for topic in topics.values() for part in topic.partitions.values()]
         return bool(parts) and all(set(part.isrs) == set(NUMBERS) and part.leader > 0 for part in parts)
 
+    def state(self) -> list[str]:
+        """What the brokers say of every topic."""
+        return [state_of(self.bootstrap, topic) for topic in self.admin.list_topics(timeout=10).topics]
+
     def all_vote(self, at: int) -> bool:
         """Whether every voter has followed the metadata log nearly to its end, by way of this node's controller."""
         table = self.quorum("--replication", at=at)
@@ -198,7 +202,7 @@ class Load:
         notes = {
             "producer": lambda: [*map(str, self.producer.failed), *self.producer.log],
             "transactions": lambda: problems(self.transactions),
-            "cluster": lambda: [state_of(cluster.bootstrap, topic) for topic in cluster.admin.list_topics(10).topics],
+            "cluster": cluster.state,
             "quorum": lambda: [cluster.quorum("--replication", at=number) for number in NUMBERS],
         }
         return kept_on_failure(request.node.name, cluster.running, notes)
