@@ -25,7 +25,7 @@ from tests.chaos.cluster_plan import OF_CONTROLLERS, ClusterFault, ClusterStrike
 from tests.chaos.cluster_quorum import Quorum
 from tests.chaos.cluster_replicas import differences, metadata_differences
 from tests.chaos.plan import Strike
-from tests.chaos.target import traceback_in
+from tests.chaos.target import MOST_IN_FLIGHT, traceback_in
 from tests.support.broker_process import BrokerFailedError, BrokerProcess
 from tests.support.zookeeper import ZooKeeperServer
 
@@ -71,6 +71,7 @@ class Cluster:
         `properties` of the brokers are over those of `cluster_nodes`."""
         broken = "" if breakage is ClusterBreakage.NONE else f", with {breakage.value}"
         self.name = f"{self.replicas} brokers, {makeup.value}{broken}"
+        self.in_flight = 1 if makeup.genuine else MOST_IN_FLIGHT
         self._loses_nothing = breakage not in LOSE_CACHE  # when its brokers are killed at the end
         self._network = network
         self._zookeeper = _zookeeper(directory, network) if makeup is Makeup.ZOOKEEPER else None

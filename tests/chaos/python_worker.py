@@ -115,6 +115,7 @@ class Worker:
         self._transactional_id: str = settings["transactional_id"]
         self._transaction_timeout_ms: int = settings["transaction_timeout_ms"]
         self._group: dict[str, Any] = settings["group"]
+        self._in_flight: int = settings["in_flight"]
         self._plain: Producer | None = None
         self._transactional: Producer | None = None
         self._consumer: Consumer | None = None
@@ -268,6 +269,7 @@ class Worker:
                     **_QUIET,
                     "bootstrap.servers": self._bootstrap,
                     "enable.idempotence": True,
+                    "max.in.flight.requests.per.connection": self._in_flight,
                     "linger.ms": 0,
                     "retry.backoff.ms": 50,
                     "message.timeout.ms": int(TIMEOUT_S * 1000),

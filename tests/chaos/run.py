@@ -270,6 +270,7 @@ class Run:
             "transactional_id": f"chaos-{name}",
             "transaction_timeout_ms": transaction_timeout_ms,
             "group": group,
+            "in_flight": self._target.in_flight,
         }
 
     # -- trouble -----------------------------------------------------------------------------------------------------

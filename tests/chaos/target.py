@@ -11,9 +11,11 @@ from tests.chaos.checker import Anomaly
 from tests.chaos.plan import Fault, Strike, strikes
 from tests.support.broker_process import BrokerFailedError, BrokerProcess
 from tests.support.freezing import freeze, thaw
+from tests.support.genuine import GenuineKafka
 
 _TRACEBACK: Final = re.compile(r"^Traceback \(most recent call last\)(?:.*\n(?!\d{4}-))*.*", re.MULTILINE)
 """With all lines to the next one of the log."""
+MOST_IN_FLIGHT: Final = 5
 
 
 class Target(Protocol):
@@ -32,6 +34,12 @@ class Target(Protocol):
     @property
     def replicas(self) -> int:
         """Replicas of each partition."""
+        ...
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that an idempotent producer of librdkafka may have in flight: with genuine brokers one, since it may
+        append records twice otherwise (`tests/compat/confluent/test_new_epochs.py`)."""
         ...
 
     def start(self) -> float:
@@ -70,6 +78,7 @@ class OneBroker:
     def __init__(self, broker: BrokerProcess) -> None:
         """`broker` is not started yet."""
         self._broker = broker
+        self.in_flight = 1 if isinstance(broker, GenuineKafka) else MOST_IN_FLIGHT
 
     @property
     def name(self) -> str:

@@ -61,7 +61,7 @@ class _Consumer:
 
 @pytest.fixture
 def worker() -> Worker:
-    return Worker({"bootstrap": "", "transactional_id": "", "transaction_timeout_ms": 0, "group": {}})
+    return Worker({"bootstrap": "", "transactional_id": "", "transaction_timeout_ms": 0, "group": {}, "in_flight": 5})
 
 
 def test_a_relay_that_may_be_committed_is_not_done_again_by_the_same_member(

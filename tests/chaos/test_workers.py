@@ -34,6 +34,7 @@ def start_worker(request: pytest.FixtureRequest, broker: BrokerProcess, tmp_path
             "transactional_id": "worker",
             "transaction_timeout_ms": 10_000,
             "group": {"group.id": "workers"},
+            "in_flight": 5,
         }
         started.append(WorkerProcess(request.param, settings, tmp_path / "errors"))
         return started[-1]
