@@ -17,6 +17,7 @@ NUMBERS = {"connector.class": "tests.connect.connectors.Numbers", "topic": "n", 
 HASTY = {"task.shutdown.graceful.timeout.ms": "1000"}
 STOPS_WITHIN_S = 30
 """The grace of its tasks, 20 s more, and the machine's own time."""
+_WITHIN_S = 150
 QUICK = {"session.timeout.ms": "6000", "heartbeat.interval.ms": "500"}
 
 
@@ -26,6 +27,7 @@ def broker() -> Iterator[Broker]:
         yield broker
 
 
+@pytest.mark.timeout(700)  # three starts of a worker, on a machine that may be busy
 def test_a_killed_worker_loses_and_doubles_nothing(broker: Broker, tmp_path: Path) -> None:
     database = tmp_path / "table.db"
     table = {"connector.class": "tests.connect.connectors.Table", "topics": "n", "database": str(database)}
@@ -33,12 +35,12 @@ def test_a_killed_worker_loses_and_doubles_nothing(broker: Broker, tmp_path: Pat
         worker.put("numbers", NUMBERS)
         worker.put("table", table)
         for at in (300, 1200):
-            eventually(lambda at=at: values_of(broker.bootstrap, "n", at), timeout_s=40)
+            eventually(lambda at=at: values_of(broker.bootstrap, "n", at), timeout_s=_WITHIN_S)
             worker.kill()
             worker.start()
-        found = eventually(lambda: values_of(broker.bootstrap, "n", COUNT), timeout_s=60)
+        found = eventually(lambda: values_of(broker.bootstrap, "n", COUNT), timeout_s=_WITHIN_S)
         assert [int(value) for value in found] == list(range(COUNT))
-        taken = eventually(lambda: taken_by(database, COUNT), timeout_s=60)
+        taken = eventually(lambda: taken_by(database, COUNT), timeout_s=_WITHIN_S)
         assert taken == list(range(COUNT))
 
 

@@ -9,6 +9,8 @@ import pytest
 
 from ottla.connect.api import ConfigError, ConnectError, Retriable
 from ottla.connect.connectors.postgres import chunks, slot
+from ottla.connect.connectors.postgres.catalog import Catalog, FoundTable
+from ottla.connect.connectors.postgres.decoding.pgoutput import Relation
 from ottla.connect.connectors.postgres.source import PostgresSource
 from tests.connect.shipped.test_postgres import Database, database_ready, ops
 from tests.support.connect_tasks import TaskContext, running
@@ -348,6 +350,30 @@ def test_a_table_that_is_altered_amid_its_chunks_is_read_on_as_it_is_then(
                 assert {name for each in found for name in each.value["after"]} == rest
         finally:
             committed.join()
+
+
+def test_a_table_that_is_dropped_while_it_is_looked_at_is_not_said_to_lack_a_key(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.run(
+        "CREATE TABLE items (id int PRIMARY KEY)",
+        "CREATE TABLE signals (id text PRIMARY KEY, type text NOT NULL, data text)",
+    )
+    config = database.config(
+        snapshot_mode="no_data", table_include_list="public.items", signal_data_collection="public.signals"
+    )
+    context, relation = TaskContext(), Catalog.relation
+
+    def relation_of_what_is_gone(catalog: Catalog, table: FoundTable) -> Relation:
+        database.run("DROP TABLE IF EXISTS items")
+        return relation(catalog, table)
+
+    with running(PostgresSource, config, context=context) as source:
+        database_ready(source, database)
+        monkeypatch.setattr(Catalog, "relation", relation_of_what_is_gone)
+        database.run(EXECUTE_SNAPSHOT)
+        source.until(lambda _: context.warning is not None)
+        assert context.warning == "table public.items is not there and is not read again"
 
 
 def test_only_tables_that_are_published_are_read_again(database: Database) -> None:

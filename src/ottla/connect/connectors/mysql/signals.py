@@ -121,8 +121,8 @@ class MysqlChunks(ChunkReader[MysqlTable]):
         if not names:
             return "is not there"
         columns = self._catalog.primary_key(database, table)
-        if not columns:
-            return "has no primary key"
+        if not columns:  # which a table has no longer that was dropped just now
+            return "has no primary key" if self._catalog.selected(database, table)[0] else "is not there"
         inexact = next((each for each in columns if not each.is_exact), None)
         if inexact is not None:
             return f"has a primary key of type {inexact.kind}"

@@ -57,16 +57,20 @@ class PostgresChunks(ChunkReader[PostgresTable]):
         """The table as it is now, or why it cannot be read."""
         found = next((each for each in self._catalog.published() if each.full_name == name), None)
         if found is None:
-            is_there = any(each.full_name == name for each in self._catalog.tables())
-            return f"is not in publication {self._settings.publication_name}" if is_there else "is not there"
+            return (
+                f"is not in publication {self._settings.publication_name}" if self._is_there(name) else "is not there"
+            )
         relation = self._catalog.relation(found)
         events = self._catalog.describe(relation)
         key = self._catalog.row_key(relation)
-        if events is None or not key:
-            return "has no primary key"
+        if events is None or not key:  # which a table has no longer that was dropped just now
+            return "has no primary key" if self._is_there(name) else "is not there"
         if not set(key) <= {column.name for column in relation.columns if column.in_identity}:
             return "has a replica identity without its primary key, so deletes do not identify their row"
         return PostgresTable(events, key, found, relation)
+
+    def _is_there(self, name: str) -> bool:
+        return any(each.full_name == name for each in self._catalog.tables())
 
     def read(self, table: PostgresTable, name: str, number: str) -> Chunk | None:
         """Read between two marks; None while a transaction is open that began before the signal, or the table is being
