@@ -26,9 +26,11 @@ from pathlib import Path
 
 from pyspark.sql import functions as F
 
-from ottla.pipeline import Job, topic
+from ottla.pipeline import Job, supervised, topic
 from ottla.pipeline.rows import checked, trace_headers
 from ottla.pipeline.sinks import each_batch
+
+supervised._LONGEST_PAUSE_S = 1.0  # for five restarts in a few seconds, and not in half a minute
 
 job = Job("orders", dead_letters=topic("orders-dead"))
 here = Path(__file__).parent
