@@ -122,15 +122,15 @@ class ZooKeeper:
 
 
 class Quorum:
-    """Three controllers: in the processes of brokers, or in one run of three on machines of their own. In one run of
-    four the voters stand in the settings."""
+    """Controllers in the processes of all brokers, or in one run of three, and beside a lone broker, three of them on
+    machines of their own. In one run of four the voters stand in the settings."""
 
     is_quorum = True
 
     def __init__(self, network: SimNetwork, brokers: int, settings: dict[str, str], *, seed: int) -> None:
         self.hosts: list[str] = []
         self.is_dynamic = seed % 4 != 2
-        is_apart = seed % 3 == 1
+        is_apart = seed % 3 == 1 or brokers == 1  # a lone node keeps its metadata in a file of its own
         self.voters = {APART + number: f"c{number}" for number in range(1, 4)}
         if not is_apart:
             self.voters = {number: f"b{number}" for number in range(1, brokers + 1)}

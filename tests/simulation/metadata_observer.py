@@ -195,6 +195,7 @@ class MetadataObserver:
             and broker.fenced
             and broker.epoch == lifecycle.broker_epoch
             and decided.leader_epoch > partition.leader_epoch
+            and {*decided.isr, *decided.eligible} != {number}  # else nobody but itself can be elected
         ):
             self._history.fail(
                 f"{Place(*partition.topic_partition)}: broker {number} acknowledges records by itself in epoch "

@@ -94,6 +94,8 @@ class World:
         self.history = History()
         self.observer = Observer(self.history, self.coordination)
         self.faults = Faults(self.random, self.network, self.coordination, self.places, self.observer)
+        if plan.replicas < 3:  # one replica in sync is enough then, and its records are nowhere else
+            self.faults.kinds.pop("replace disk", None)
         self._clients: list[asyncio.Task[None]] = []
 
     # -- the run -------------------------------------------------------------------------------------------------------

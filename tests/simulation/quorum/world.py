@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import struct
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,6 +13,7 @@ from itertools import count
 from random import Random
 from typing import Any, Final
 from uuid import UUID
+from zlib import crc32
 
 from ottla.protocol.compiled import decode, encode
 from ottla.protocol.errors import UnencodableMessage
@@ -54,6 +56,8 @@ KINDS: Final = (
     "strangers",
     "repeats",
 )
+EVENT: Final = struct.Struct("<qq")
+"""The time of an event, and its number."""
 
 
 @dataclass
@@ -67,6 +71,8 @@ class Report:
     faults: dict[str, int]
     virtual_seconds: float
     sent: int
+    fingerprint: str
+    """A checksum of all events with their times, and of the committed records: the same for the same seed."""
     problem: str | None = None
 
 
@@ -120,6 +126,7 @@ class World:
         self.kinds = kinds or tuple(self.random.sample(KINDS, 6))
         self.now = 0
         self.sent = 0
+        self.fingerprint = 0
         self.in_flight: dict[int, list[Pending]] = defaultdict(list)
         """Requests that fail when their receiver's process ends."""
         self.recent: deque[tuple[Node, Message]] = deque(maxlen=300)
@@ -171,8 +178,9 @@ class World:
     def run_until(self, end: int, is_done: Callable[[], bool] | None = None) -> bool:
         """Let things happen until `end`, or until `is_done`; returns whether it is."""
         while self._events and self._events[0][0] <= end:
-            when, _, node, life, do, arguments = heapq.heappop(self._events)
+            when, number, node, life, do, arguments = heapq.heappop(self._events)
             self.now = max(self.now, when)
+            self.fingerprint = crc32(EVENT.pack(when, number), self.fingerprint)
             if node is not None:
                 if not node.is_up or node.life != life:
                     continue
@@ -460,6 +468,7 @@ class World:
             dict(self.happened),
             self.now / 1000,
             self.sent,
+            f"{self.fingerprint:08x}{self.observer.states[self.observer.committed_end.offset].hex()}",
         )
 
     def _recover(self) -> None:
