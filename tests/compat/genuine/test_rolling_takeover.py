@@ -122,8 +122,9 @@ class Cluster:
         return self._admin
 
     def create(self, topic: str, partitions: int) -> None:
-        self.admin.create_topics([NewTopic(topic, partitions, 3)])[topic].result(60)
-        eventually(self.all_in_sync, timeout_s=TIMEOUT_S)
+        with kept_on_failure(f"create-{topic}", self.running, {"cluster": self.state}):
+            self.admin.create_topics([NewTopic(topic, partitions, 3)])[topic].result(60)
+            eventually(self.all_in_sync, timeout_s=TIMEOUT_S)
 
     def all_in_sync(self) -> bool:
         """Whether every replica of every partition is in sync, and its partition led."""
