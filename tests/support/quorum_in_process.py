@@ -55,6 +55,12 @@ class QuorumInProcess(ClusterInProcess):
     def platform(self, number: int) -> Platform:
         return Platform(fs=self.fs(number))
 
+    @property
+    def controller_port(self) -> int:
+        """Where its own controller listens."""
+        assert self._own is not None
+        return self._own.port
+
     def _end(self) -> None:
         if self._active is not None:
             self.run(self._active.__aexit__(None, None, None))

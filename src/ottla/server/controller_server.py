@@ -33,7 +33,7 @@ from ottla.server.client_quotas import ClientQuotas
 from ottla.server.controller_routing import CONTROLLER_ROUTES, controllers_guards
 from ottla.server.controller_services import ControllerCluster, ControllerServices
 from ottla.server.dispatch import Dispatcher
-from ottla.server.memory import LargeAnswers
+from ottla.server.large_answers import LargeAnswers
 from ottla.server.routing import Handlers
 from ottla.server.telemetry import Telemetry
 from ottla.slices import Slices

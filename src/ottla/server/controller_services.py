@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from ottla.protocol.api import ApiKey
     from ottla.server.audit.audit_log import AuditLog
     from ottla.server.client_quotas import ClientQuotas
+    from ottla.server.large_answers import LargeAnswers
     from ottla.server.listeners import Listeners
-    from ottla.server.memory import LargeAnswers
     from ottla.server.routing import Handler, Handlers
     from ottla.server.telemetry import Telemetry
     from ottla.slices import Slices

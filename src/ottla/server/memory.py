@@ -17,8 +17,6 @@ Brokers do not wait for clients, but what reaches their listener is bounded, too
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Final, Protocol
 
 log = logging.getLogger(__name__)
@@ -31,8 +29,6 @@ BROKERS_SHARE: Final = 8
 POLL_INTERVAL_S: Final = 5.0
 LEAST_MOVED_BYTES: Final = 64 * 1024
 LEAST_IN_TURN_BYTES: Final = 5 << 20
-LARGE_ANSWERS: Final = 8
-ROOM_AGAIN_S: Final = 0.05
 
 
 class Holder(Protocol):
@@ -201,22 +197,3 @@ class MemoryBudget:
     def close(self) -> None:
         if self._look is not None:
             self._look.cancel()
-
-
-class LargeAnswers:
-    """Makes few large answers at a time, and none while there is no room for them: what one holds is counted when it is
-    made."""
-
-    def __init__(self, memory: MemoryBudget) -> None:
-        self._memory = memory
-        self._places = asyncio.Semaphore(LARGE_ANSWERS)
-
-    @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Wait, in the order of coming, until another one may be made."""
-        async with self._places:
-            room = self._memory.room_for_answer()
-            while not room:
-                await asyncio.sleep(ROOM_AGAIN_S)
-                room = self._memory.room_for_answer()
-            yield

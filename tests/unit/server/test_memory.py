@@ -10,10 +10,8 @@ import pytest
 from ottla.server.cold_fetches import ColdFetches
 from ottla.server.memory import (
     BROKERS_SHARE,
-    LARGE_ANSWERS,
     POLL_INTERVAL_S,
     SMALL_BYTES,
-    LargeAnswers,
     MemoryBudget,
 )
 from ottla.testing.simulation.loop import SimLoop
@@ -208,37 +206,3 @@ def test_cold_fetches_take_turns() -> None:
     asyncio.run(story())
     assert order == ["a1", "a2", "b1", "c1", "a3"] or order == ["a1", "b1", "c1", "a2", "a3"]
     assert order.index("b1") < order.index("a3")
-
-
-def test_few_large_answers_are_made_at_a_time(loop: SimLoop, budget: MemoryBudget) -> None:
-    async def check() -> None:
-        answers, most, made = LargeAnswers(budget), 0, 0
-        under_way = 0
-
-        async def one() -> None:
-            nonlocal under_way, most, made
-            async with answers.turn():
-                under_way += 1
-                most = max(most, under_way)
-                await asyncio.sleep(1)
-                under_way -= 1
-                made += 1
-
-        await asyncio.gather(*(one() for _ in range(3 * LARGE_ANSWERS)))
-        assert (most, made) == (LARGE_ANSWERS, 3 * LARGE_ANSWERS)
-
-    loop.run_until_complete(check())
-
-
-def test_a_large_answer_waits_until_clients_have_taken_theirs_or_are_closed(
-    loop: SimLoop, budget: MemoryBudget
-) -> None:
-    async def check() -> None:
-        answers, idle = LargeAnswers(budget), Client(budget)
-        idle.hold(LIMIT)
-        began = loop.time()
-        async with answers.turn():
-            assert idle.closed
-            assert loop.time() - began >= POLL_INTERVAL_S
-
-    loop.run_until_complete(check())

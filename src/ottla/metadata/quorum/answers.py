@@ -26,15 +26,19 @@ class Answers:
         self._in_thread = in_thread
         self._tasks = tasks
         self._waiting: dict[Any, asyncio.Future[Any]] = {}
+        self._within_limit: set[int] = set()
+        """The fetches of which no batch may be larger than their limit."""
         self._last_token = 0
 
     def __len__(self) -> int:
         """How many requests wait."""
         return len(self._waiting)
 
-    def open(self) -> tuple[int, "asyncio.Future[Any]"]:
+    def open(self, *, within_limit: bool = False) -> tuple[int, "asyncio.Future[Any]"]:
         """A token for a request, and its answer to come."""
         self._last_token += 1
+        if within_limit:
+            self._within_limit.add(self._last_token)
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[self._last_token] = answer
         return self._last_token, answer
@@ -42,6 +46,7 @@ class Answers:
     def close(self, token: int) -> None:
         """The answer was sent, or nobody waits for it any longer."""
         del self._waiting[token]
+        self._within_limit.discard(token)
 
     def fail(self, problem: OttlaError) -> None:
         """Answer everything with an error."""
@@ -59,7 +64,12 @@ class Answers:
     def reply_records(self, effect: effects.ReplyRecords, metadata_log: MetadataLog) -> None:
         """Answer a fetch. With the log's lock held."""
         max_bytes = max(1, min(effect.max_bytes, MAX_BATCH_BYTES))
-        found = metadata_log.read(effect.offset, max_bytes, upper_bound=metadata_log.end.offset)
+        found = metadata_log.read(
+            effect.offset,
+            max_bytes,
+            upper_bound=metadata_log.end.offset,
+            at_least_one=effect.token not in self._within_limit,
+        )
         if isinstance(found, ColdRead):
             self._tasks.spawn(self._reply_cold(effect, found), "answer to Fetch")
             return

@@ -193,12 +193,12 @@ class MetadataLog:
 
     # --- reads -------------------------------------------------------------------------------------------------
 
-    def read(self, offset: int, max_bytes: int, *, upper_bound: int) -> Buffer | ColdRead:
-        """Whole batches from `offset` on, at least one; a `ColdRead` has to be run in a thread.
+    def read(self, offset: int, max_bytes: int, *, upper_bound: int, at_least_one: bool = True) -> Buffer | ColdRead:
+        """Whole batches from `offset` on, `at_least_one` even if it is larger; a `ColdRead` has to be run in a thread.
 
         Raises OffsetOutOfRange, CorruptMessage, KafkaStorageError.
         """
-        found = self._log.read(offset, max_bytes, upper_bound=upper_bound, min_one_message=True)
+        found = self._log.read(offset, max_bytes, upper_bound=upper_bound, min_one_message=at_least_one)
         return found if isinstance(found, ColdRead) else found.data
 
     def read_blocking(self, offset: int, max_bytes: int, *, upper_bound: int) -> Buffer:

@@ -226,15 +226,16 @@ class RaftNode:
         """See `QuorumNode`."""
         self._put(lambda machine, now_ms: machine.resign(epoch, now_ms))
 
-    async def handle(self, request: Message, version: int) -> Any:
+    async def handle(self, request: Message, version: int, *, within_limit: bool = False) -> Any:
         """The response to a request of the quorum: Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch, FetchSnapshot,
         DescribeQuorum, AddRaftVoter, RemoveRaftVoter, UpdateRaftVoter.
 
-        Raises KafkaStorageError when the node has ended.
+        Of a Fetch `within_limit`, no record is in the answer if the first batch is larger than its limit. Raises
+        KafkaStorageError when the node has ended.
         """
         if self._is_closed:
             raise KafkaStorageError(f"node {self.node_id} is no longer part of the metadata quorum")
-        token, answer = self._answers.open()
+        token, answer = self._answers.open(within_limit=within_limit)
         self._put(
             lambda machine, now_ms: machine.handle(
                 token, request, now_ms, version=version, wall_ms=self._clock.now_ms()
