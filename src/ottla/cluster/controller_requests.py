@@ -86,6 +86,7 @@ def requests_after(
         if broker.broker_id not in old.brokers or old.brokers[broker.broker_id].epoch != broker.epoch
     }
     changed, gone = _changes(old, new)
+    again = [topic for topic in gone if topic.name in new.topics]
     shown = _without(changed, withheld)
     planned: dict[BrokerId, list[Request]] = {}
     same_brokers = old.brokers == new.brokers
@@ -95,13 +96,16 @@ def requests_after(
             requests.append(_update_metadata(sender, broker, new, _everything(new), (), ALL_STATES))
             requests.append(_leader_and_isr(sender, broker, new, _everything(new), ALL_STATES, old))
         else:
+            stopped = _stopped(broker.broker_id, old, (), again)
+            if stopped:  # by name, so before the new topic's replicas are there
+                requests.append(_stop_replica(sender, broker, stopped))
             moved = [(topic, [part for part in parts if _has_moved(old, topic, part)]) for topic, parts in changed]
             of_broker = _held_by(broker.broker_id, moved)
             if of_broker:
                 requests.append(_leader_and_isr(sender, broker, new, of_broker, SOME_STATES, old))
             if shown or gone or not same_brokers:
                 requests.append(_update_metadata(sender, broker, new, shown, gone))
-            stopped = _stopped(broker.broker_id, old, changed, gone)
+            stopped = _stopped(broker.broker_id, old, changed, [topic for topic in gone if topic not in again])
             if stopped:
                 requests.append(_stop_replica(sender, broker, stopped))
         if requests:
@@ -132,7 +136,8 @@ def own_changes(
 
     `lost` are partitions, by topic id, that it could not hold: it tries again with each change of them, since a replica
     may be created anew once a leader has confirmed that it has everything. `due` are those that it tries again now, for
-    no change of theirs.
+    no change of theirs. A replica of a topic that was deleted and created again is not stopped: to hold the new one
+    removes it, and the name would stop the new one.
     """
     if everything:
         return OwnChanges(_leader_and_isr(sender, broker, new, _everything(new), ALL_STATES, old), None, None)
@@ -145,7 +150,8 @@ def own_changes(
     ]
     named = {(topic.topic_id, part.partition) for topic, parts in moved for part in parts}
     held = _held_by(own, [*moved, *_again(old, new, {each for each in lost if each not in named}, due)])
-    stopped = _stopped(broker.broker_id, old, changed, gone)
+    kept = {TopicPartition(topic.name, part.partition) for topic, parts in held for part in parts}
+    stopped = {replica: epoch for replica, epoch in _stopped(own, old, changed, gone).items() if replica not in kept}
     return OwnChanges(
         _leader_and_isr(sender, broker, new, held, SOME_STATES, old) if held else None,
         _stop_replica(sender, broker, stopped) if stopped else None,
@@ -457,7 +463,10 @@ def _update_metadata(
 
 
 def _stopped(
-    broker_id: BrokerId, old: MetadataImage, changed: _Parts, gone: Iterable[TopicImage]
+    broker_id: BrokerId,
+    old: MetadataImage,
+    changed: Iterable[tuple[TopicImage, list[PartitionImage]]],
+    gone: Iterable[TopicImage],
 ) -> Mapping[TopicPartition, int]:
     """The replicas that the broker has to delete, each with the leader epoch in which that was decided."""
     stopped: dict[TopicPartition, int] = {}

@@ -35,9 +35,14 @@ def note_departures(
     `offline` are replicas that their brokers cannot hold: those have nothing.
     """
     noted: list[Command] = []
+    since = 0
     for command in commands:
         if isinstance(command, SetPartitions):
             command = yield from _noted(image, command, offline, min_in_sync(command.topic))
+            since += len(command.partitions)
+            if since >= PARTITIONS_A_STEP:
+                since = 0
+                yield
         noted.append(command)
     return noted
 

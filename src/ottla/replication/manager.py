@@ -303,12 +303,12 @@ class ReplicaManager:
                 return known
             self.remove_replica(name, number)  # deleted and created again, which this broker learns only now
         settings = self._metadata.log_config(name)
-        found = self._loaded.pop(tp, None)
+        found = self._loaded.get(tp)
         if found is not None and found.topic_id not in (None, topic_id):
+            del self._loaded[tp]
             self._set_aside(found)  # left by a crash between the end of a topic and that of its files
             found = None
         if found is not None and not may_lack and self.directories.is_stale(found):
-            self._loaded[tp] = found
             raise KafkaStorageError(
                 f"{tp} is in {found.log_dir}, an old copy of what this broker had; another replica has to lead"
             )
@@ -325,7 +325,8 @@ class ReplicaManager:
             if refilled_after is not None:
                 self._refilling.begin(tp, refilled_after)
         else:
-            found.assign_topic_id(topic_id)
+            found.assign_topic_id(topic_id)  # where that fails, the log is found again by the next attempt
+            del self._loaded[tp]
             found.update_config(settings)
         flusher = self._flushers[found.log_dir]
         throughput = self.throughput.held(name)
@@ -497,6 +498,9 @@ class ReplicaManager:
         found = self._held.get((topic, partition))
         if found is None or not found.leading:
             self._refuse(topic, partition)
+        known = self._metadata.image.topics.get(found.topic_partition.topic)
+        if known is not None and known.topic_id != found.log.topic_id:
+            raise NotLeader(f"{found.topic_partition} was deleted and created again, and is not led here yet")
         return found
 
     def _refuse(self, topic: str | UUID, partition: int) -> NoReturn:
@@ -540,15 +544,11 @@ class ReplicaManager:
             raise UnknownLeaderEpoch(
                 f"{found.topic_partition} is only at leader epoch {found.leader_epoch}, not {current_leader_epoch}"
             )
-        if from_leader and not found.leading:
-            self._refuse(topic, partition)
-        return found
+        return self.leader(topic, partition) if from_leader else found
 
     def for_produce(self, topic: str | UUID, partition: int, acks: int, client_id: str | None) -> Partition:
         """The partition, if this client may append to it with these acks now."""
-        found = self._held.get((topic, partition))
-        if found is None or not found.leading:
-            self._refuse(topic, partition)
+        found = self.leader(topic, partition)
         if acks == ALL_IN_SYNC:
             _check_in_sync(found)
         if not self.holds_session():

@@ -148,6 +148,7 @@ class ReplicaRoles:
             return ErrorCode.KAFKA_STORAGE_ERROR
         except Exception:  # a defect: the partitions that follow are applied all the same
             log.exception("%s-%d cannot be held here", name, state.partition_index)
+            self.refused.end(replica)
             return ErrorCode.UNKNOWN_SERVER_ERROR
         self.refused.end(replica, is_made=True)
         held = self._replicas.find(topic_id, state.partition_index)

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from tests.unit.cluster.images import cluster, partition, with_topic
 
-from ottla.cluster.commands import DeleteTopic, SetPartitions, apply
+from ottla.cluster.commands import CreateTopic, DeleteTopic, SetPartitions, apply
 from ottla.cluster.commit_parts import without_state
 from ottla.cluster.controller_requests import (
     ALL_STATES,
@@ -17,11 +17,12 @@ from ottla.cluster.controller_requests import (
     release_requests,
     requests_after,
 )
-from ottla.cluster.image import MetadataImage, empty_image
+from ottla.cluster.image import MetadataImage, TopicImage, empty_image
 from ottla.cluster.reassignments import plan_reassignment
-from ottla.ids import BrokerId, LeaderEpoch, PartitionId, TopicName, TopicPartition
+from ottla.ids import BrokerId, LeaderEpoch, PartitionId, TopicId, TopicName, TopicPartition
 from ottla.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from ottla.protocol.messages.stop_replica import StopReplicaRequest
+from ottla.protocol.messages.update_metadata import UpdateMetadataRequest
 
 T = TopicName("t")
 SENDER = Sender(BrokerId(1), 3, "PLAINTEXT")
@@ -178,3 +179,23 @@ def test_a_broker_under_a_quorum_derives_its_own_part_of_a_change() -> None:
         EPOCH_WHEN_DELETED,
         EPOCH_WHEN_DELETED,
     ]
+
+
+def test_a_topic_that_was_deleted_and_created_again_is_stopped_before_it_is_held() -> None:
+    """Replicas are stopped by name: afterwards, the new one would be deleted."""
+    gone = apply(AFTER, [DeleteTopic(T)])
+    topic = TopicImage(T, TopicId(UUID(int=555)), (partition(0, 2, (2, 3)),))
+    again = apply(gone, [CreateTopic(topic, {})])
+    two, three = (AFTER.brokers[BrokerId(number)] for number in (2, 3))
+    # Under a quorum, to hold the new replica removes the old one.
+    own = own_changes(SENDER, two, AFTER, again, everything=False)
+    assert own.lead_and_follow is not None
+    assert told([own.lead_and_follow]) == [(0, True)]
+    assert own.stop is not None
+    assert stopped([own.stop]) == [(1, EPOCH_WHEN_DELETED, True)]
+    assert own_changes(SENDER, three, AFTER, again, everything=False).stop is None
+    # A broker with ZooKeeper may be genuine Kafka, which refuses a topic with another id.
+    requests = requests_after(SENDER, AFTER, again)[BrokerId(2)]
+    kinds = [type(each) for each in requests if not isinstance(each, UpdateMetadataRequest)]
+    assert kinds == [StopReplicaRequest, LeaderAndIsrRequest]
+    assert stopped(list(requests)) == [(0, EPOCH_WHEN_DELETED, True), (1, EPOCH_WHEN_DELETED, True)]

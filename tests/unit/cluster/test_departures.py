@@ -224,3 +224,9 @@ def test_the_departures_of_many_partitions_are_noted_in_steps() -> None:
     image = image._replace(topics={T: image.topics[T]._replace(partitions=many)})
     steps = note_departures(image, [SetPartitions(T, many)], frozenset(), lambda topic: 1)
     assert sum(1 for _ in steps) >= 100
+
+
+def test_so_are_those_of_many_topics() -> None:
+    commands = [SetPartitions(TopicName(f"t{number}"), (LAST,)) for number in range(1000)]
+    steps = note_departures(image_of(LAST), commands, frozenset(), lambda topic: 1)
+    assert sum(1 for _ in steps) >= 100

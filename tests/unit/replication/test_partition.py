@@ -10,7 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from ottla.cluster.image import PartitionImage
+from ottla.cluster.image import PartitionImage, empty_image
 from ottla.config.log import LogConfig
 from ottla.errors import ErrorCode, KafkaStorageError, UnknownLeaderEpoch
 from ottla.ids import BrokerId, LeaderEpoch, Offset, PartitionId, TopicName, TopicPartition
@@ -218,6 +218,7 @@ def test_a_coordinator_reads_what_is_kept_and_waits_for_the_rest(world: World) -
         nonlocal alone
         manager = object.__new__(ReplicaManager)
         manager._held = {(TP.topic, int(TP.partition)): world.partition}
+        manager._metadata = Mock(image=empty_image(""))
         manager.threads = DiskThreads()
         manager.only_in_sync_may_lead = lambda _: alone
         with closing(manager.threads):

@@ -36,7 +36,7 @@ def test_one_after_another_is_tried_while_all_are_refused(refused: RefusedReplic
     assert tried == [0, 1, 0, 1]
 
 
-def test_all_are_tried_once_one_is_made(refused: RefusedReplicas) -> None:
+def test_more_and_more_are_tried_once_one_is_made(refused: RefusedReplicas) -> None:
     refused.refuse(t(2), TOPIC, is_new=True)
     assert refused.take_due(0) == [(TOPIC, 0)]
     refused.end(t(0), is_made=True)
@@ -71,3 +71,44 @@ def test_one_that_is_deleted_is_not_tried_and_says_nothing_about_room(refused: R
     refused.end(t(5), is_made=True)
     assert refused.take_due(0) == []
     assert refused.take_due(RETRY_S) == [(TOPIC, 1)]
+
+
+def test_little_room_costs_few_attempts() -> None:
+    """Room for one replica of a thousand each second: none of the others is tried in vain more than once then."""
+    refused = RefusedReplicas()
+    for number in range(1000):
+        refused.refuse(t(number), TOPIC, is_new=True)
+    tried = made = 0
+    for second in range(50):
+        room = 1
+        while due := refused.take_due(second * RETRY_S):
+            for _, number in due:
+                tried += 1
+                if room:
+                    room, made = room - 1, made + 1
+                    refused.end(t(number), is_made=True)
+                else:
+                    refused.refuse(t(number), TOPIC, is_new=True)
+    assert made == 50
+    assert tried <= 4 * made
+
+
+def test_much_room_is_used_at_once() -> None:
+    refused = RefusedReplicas()
+    for number in range(1000):
+        refused.refuse(t(number), TOPIC, is_new=True)
+    looks = 0
+    while due := refused.take_due(0):
+        looks += 1
+        for _, number in due:
+            refused.end(t(number), is_made=True)
+    assert refused.wait_s(0) is None
+    assert looks <= 10
+
+
+def test_one_of_which_nothing_is_heard_holds_up_no_other(refused: RefusedReplicas) -> None:
+    assert [refused.take_due(second * RETRY_S) for second in range(3)] == [[(TOPIC, 0)], [(TOPIC, 1)], [(TOPIC, 0)]]
+    refused.end(t(1), is_made=True)
+    assert refused.wait_s(2 * RETRY_S) == 0
+    refused.take_due(2 * RETRY_S)
+    assert refused.wait_s(2 * RETRY_S) == RETRY_S
