@@ -205,6 +205,32 @@ def test_a_replica_that_could_not_be_created_is_created_when_there_is_room(
         cluster.produce("three", values(20, 10))
 
 
+def test_logs_that_a_start_on_a_full_disk_cannot_open_are_opened_when_there_is_room(
+    files: FaultyFS, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A broker that its full disk has ended is started again before there is room."""
+    with QuorumInProcess(files={2: files}, replica_lag_time_max_ms=LAG_MS) as cluster:
+        cluster.create("alone", [[2]], min_insync_replicas="1")
+        cluster.create("three", [[2, 3, 1]])
+        for topic in ("alone", "three"):
+            cluster.produce(topic, values(0, 10))
+        cluster.stop(2)
+        for name in ("alone-0", "three-0"):  # what recovery writes again
+            files.fail(Operation.OPEN, f"*/{name}/*.log", error=errno.ENOSPC, times=3)
+        cluster.produce("three", values(10, 10))
+        cluster.start(2)
+        for name in ("alone-0", "three-0"):
+            eventually(lambda name=name: f"{name} cannot be held here" in caplog.text)
+        eventually(lambda: cluster.partition("alone").leader == 2, timeout_s=10)
+        eventually(lambda: set(cluster.partition("three").isr) == {1, 2, 3}, timeout_s=10)
+        cluster.produce("alone", values(10, 10))
+        assert read_all(cluster.bootstrap, "alone", 20) == values(0, 20)
+        elect_preferred(cluster, "three")
+        eventually(lambda: cluster.partition("three").leader == 2)
+        cluster.produce("three", values(20, 10))
+        assert read_all(cluster.bootstrap, "three", 30) == values(0, 30)
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(180)
 def test_genuine_controllers_move_leadership_too(files: FaultyFS) -> None:

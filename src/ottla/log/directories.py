@@ -298,6 +298,10 @@ class LogDirectories:
             )
         return chosen
 
+    def lacking_to_open(self, partition: TopicPartition) -> LogDirectory | None:
+        """The directory that has the partition's log, and may be able to open it now (`LogDirectory.may_reopen`)."""
+        return next((directory for directory in self.directories if directory.may_reopen(partition)), None)
+
     def at(self, path: str) -> LogDirectory | None:
         """The directory with this absolute path, as `log.dirs` names it."""
         return next((directory for directory in self.directories if str(directory.path.absolute()) == path), None)

@@ -22,7 +22,7 @@ from ottla.log import broker_epochs, checkpoints, meta_properties, names
 from ottla.log.broker_epochs import UNKNOWN_EPOCH
 from ottla.log.directory_checkpoints import CheckpointOrder, DirectoryCheckpoints
 from ottla.log.flush import FlushTicket
-from ottla.log.fs import FileSystem, replace_atomically
+from ottla.log.fs import LACKING, FileSystem, replace_atomically
 from ottla.log.new_log import NewLog
 from ottla.log.partition_log import PartitionLog
 from ottla.log.refill_marks import RefillMarks
@@ -85,8 +85,9 @@ class LogDirectory:
         self._writing = CheckpointOrder()
         self._loaded = False
         self._is_abandoned = False
-        self._unopened: set[TopicPartition] = set()
-        """Partitions that are there but could not be opened: what the checkpoints say of them is kept."""
+        self._unopened: dict[TopicPartition, OSError | None] = {}
+        """Partitions that are there but could not be opened, with the error of the disk if that was the reason: what
+        the checkpoints say of them is kept."""
         self._checkpointed: set[TopicPartition] = set()
         """Partitions that the checkpoints name, or will name when what has been prepared is written."""
         self._on_disk: set[TopicPartition] = set()
@@ -103,6 +104,22 @@ class LogDirectory:
     def has_unopened(self, partition: TopicPartition) -> bool:
         """Is it there, though it could not be opened?"""
         return partition in self._unopened
+
+    @property
+    def lacks_logs(self) -> bool:
+        """Is any there that could not be opened?"""
+        return bool(self._unopened)
+
+    def note_unopened(self, partition: TopicPartition, problem: OSError | KafkaStorageError) -> None:
+        """It could not be opened, now or again."""
+        logger.error("cannot open %s/%s: %s", self._path, partition, problem)
+        cause = problem if isinstance(problem, OSError) else problem.__cause__
+        self._unopened[partition] = cause if isinstance(cause, OSError) else None
+
+    def may_reopen(self, partition: TopicPartition) -> bool:
+        """Could it not be opened for lack of something that may be there by now?"""
+        problem = self._unopened.get(partition)
+        return problem is not None and problem.errno in LACKING and not self.is_full and self.offline_reason is None
 
     @property
     def fs(self) -> FileSystem:
@@ -259,23 +276,10 @@ class LogDirectory:
             if config is None:
                 config = configs[partition.topic] = config_for(partition.topic)
             try:
-                log = PartitionLog.open(
-                    self._file(name),
-                    partition,
-                    config,
-                    fs=self._fs,
-                    clock=self._clock,
-                    recovery_point=self._recovery_points.get(partition, Offset(0)),
-                    log_start_offset=self._log_starts.get(partition, Offset(0)),
-                    clean_shutdown=self.was_clean,
-                    may_be_planned=True,
-                    is_there=True,
-                )
+                log = self.open(partition, config, name)
             except (OSError, KafkaStorageError) as problem:
-                logger.error("cannot open %s/%s: %s", self._path, name, problem)
-                self._unopened.add(partition)
+                self.note_unopened(partition, problem)
                 continue
-            log.high_watermark = self._high_watermarks.get(partition, Offset(0))
             self._adopt(log)
         try:
             self.refills.read(self.logs, [name for name in entries if name.endswith(names.STRAY)])
@@ -286,6 +290,37 @@ class LogDirectory:
         self.vanished -= {*self.logs, *self._unopened}
         self._loaded = True
         return self.logs
+
+    def open(self, partition: TopicPartition, config: LogConfig, name: str = "") -> PartitionLog:
+        """The log that the last process has left, for `take_reopened`; in any thread. Raises OSError,
+        KafkaStorageError."""
+        log = PartitionLog.open(
+            self._file(name or str(partition)),
+            partition,
+            config,
+            fs=self._fs,
+            clock=self._clock,
+            recovery_point=self._recovery_points.get(partition, Offset(0)),
+            log_start_offset=self._log_starts.get(partition, Offset(0)),
+            clean_shutdown=self.was_clean,
+            may_be_planned=True,
+            is_there=True,
+        )
+        log.high_watermark = self._high_watermarks.get(partition, Offset(0))
+        return log
+
+    def take_reopened(self, log: PartitionLog) -> None:
+        """Have a log that could not be opened at the start. Raises OSError, KafkaStorageError; it is left as it was
+        then."""
+        try:
+            if self.offline_reason is not None or log.topic_partition not in self._unopened:
+                raise KafkaStorageError(f"{self._path} is offline: {self.offline_reason or 'the broker stops'}")
+            self.refills.read([log.topic_partition], [])
+        except BaseException:
+            log.release()
+            raise
+        del self._unopened[log.topic_partition]
+        self._adopt(log)
 
     def create(
         self,
@@ -313,7 +348,10 @@ class LogDirectory:
         if self.offline_reason is not None:
             raise KafkaStorageError(f"{self._path} is offline: {self.offline_reason}")
         if partition in self._unopened:
-            raise KafkaStorageError(f"{self._path}/{partition} is there but could not be opened at the start")
+            problem = self._unopened[partition]
+            raise KafkaStorageError(
+                f"{self._path}/{partition} is there but could not be opened: {problem or 'see the error at the start'}"
+            ) from problem
 
         def mark(directory: str) -> None:
             self.refills.mark(directory, partition, refilled_after or ())
@@ -504,7 +542,7 @@ class LogDirectory:
         logs = self.logs
         for log in logs.values():
             log.snapshot_producers_if_due()
-        missing = (self._unopened | self.vanished) - self.being_made
+        missing = (self._unopened.keys() | self.vanished) - self.being_made
         named = {*logs, *missing}
         if self._writing.written == self._writing.taken:
             self._checkpointed = self._on_disk

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 from ottla.errors import sentence
 from ottla.log.directories import LogDirectories
 from ottla.log.directory import LogDirectory
-from ottla.log.fs import LACKS_ROOM
+from ottla.log.fs import LACKING, LACKS_ROOM
 from ottla.replication.full_directories import FullDirectories
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LACKING: Final = LACKS_ROOM | {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 PASSING: Final = LACKING | {errno.EINTR, errno.EAGAIN, errno.EEXIST, errno.ENOTEMPTY}
 """What comes and goes, or stands in the way, without a defect of the disk."""
 

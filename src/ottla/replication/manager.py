@@ -241,6 +241,30 @@ class ReplicaManager:
                 made.append(found)
         return made
 
+    async def reopen_logs(self, partitions: Iterable[TopicPartition]) -> None:
+        """Have a thread open logs for `become` that could not be opened at the start, for lack of room or the like.
+
+        A failure is left to `become` to report.
+        """
+        if not any(directory.lacks_logs for directory in self.directories.online):
+            return
+        for tp in partitions:
+            directory = self.directories.lacking_to_open(tp)
+            if directory is None:
+                continue
+            config = self._metadata.log_config(tp.topic)
+            try:
+                found = await self._loop.run_in_executor(self.threads.creations, directory.open, tp, config)
+                directory.take_reopened(found)
+            except (OSError, KafkaStorageError) as problem:
+                if directory.has_unopened(tp):
+                    directory.note_unopened(tp, problem)
+                if isinstance(problem, OSError):
+                    directory.report(problem)
+            else:
+                self._loaded[tp] = found
+                self._refilling.take_over(tp)
+
     def remove_unclaimed(self, made: "Iterable[PartitionLog]") -> None:
         """Remove prepared logs that were not claimed: their topics have been deleted again."""
         for each in made:

@@ -44,6 +44,12 @@ class Refills:
                 len(self._leaders),
             )
 
+    def take_over(self, partition: TopicPartition) -> None:
+        """Take over the mark of a replica that is opened later than the others."""
+        leaders = self._directories.refilling.get(partition)
+        if leaders is not None:
+            self._leaders[partition] = set(leaders)
+
     def __bool__(self) -> bool:
         return bool(self._leaders)
 

@@ -15,10 +15,10 @@ from ottla.cluster.controller_requests import ALL_STATES, EPOCH_WHEN_DELETED, LA
 from ottla.cluster.image import PartitionImage
 from ottla.errors import ErrorCode, OttlaError
 from ottla.ids import BrokerId, LeaderEpoch, PartitionId, TopicId, TopicName, TopicPartition
+from ottla.log.fs import LACKING
 from ottla.protocol.messages.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest
 from ottla.protocol.messages.stop_replica import StopReplicaPartitionState, StopReplicaRequest
 from ottla.replication.decisions.refused_replicas import RefusedReplicas
-from ottla.replication.directory_failures import LACKING
 from ottla.slices import Slices
 
 if TYPE_CHECKING:
@@ -99,6 +99,9 @@ class ReplicaRoles:
                     state.is_new |= self.refused.is_new(replica, topic_id)
                 made = await self._replicas.prepare_logs(
                     (name, topic_id, PartitionId(state.partition_index)) for state in some if state.is_new
+                )
+                await self._replicas.reopen_logs(
+                    TopicPartition(name, PartitionId(state.partition_index)) for state in some
                 )
                 for state in some:
                     await self._slices.pause()  # one that was lost, or lies in the way, has its files made here

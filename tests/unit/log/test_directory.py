@@ -1,4 +1,5 @@
 import contextlib
+import errno
 import os
 import subprocess
 import sys
@@ -15,9 +16,10 @@ from ottla.ids import BrokerId, LeaderEpoch, Offset, PartitionId, TopicId, Topic
 from ottla.log import checkpoints, meta_properties
 from ottla.log.directories import LogDirectories
 from ottla.log.directory import LogDirectory
-from ottla.log.fs import RealFileSystem
+from ottla.log.fs import FileSystem, RealFileSystem
 from ottla.log.refill_marks import MARK
 from ottla.records.record import Record, encode_batch
+from ottla.testing.faulty_fs import FaultyFS, Operation
 
 NODE = BrokerId(4)
 CLUSTER = "some-cluster"
@@ -28,7 +30,7 @@ def _tp(number: int, topic: str = "some-topic") -> TopicPartition:
     return TopicPartition(TopicName(topic), PartitionId(number))
 
 
-def _open(*paths: Path, fs: RealFileSystem | None = None) -> LogDirectories:
+def _open(*paths: Path, fs: FileSystem | None = None) -> LogDirectories:
     directories = LogDirectories(paths, fs=fs or RealFileSystem(), clock=SetClock())
     directories.acquire(cluster_id=CLUSTER, node_id=NODE)
     directories.load_all(lambda topic: CONFIG)
@@ -146,6 +148,43 @@ def test_what_is_known_of_a_partition_that_cannot_be_opened_is_kept(tmp_path: Pa
     assert [sorted((tmp_path / name).read_text().splitlines()) for name in CHECKPOINTS] == [
         sorted(text.splitlines()) for text in before
     ]
+
+
+def test_a_log_that_could_not_be_opened_for_lack_of_room_is_opened_later() -> None:
+    """With all that the start would have read of it: its high watermark, and that it is not filled again yet."""
+    files = FaultyFS()
+    files.make_directory("/data")
+    directories = _open(Path("/data"), fs=files)
+    log = directories.create_log(_tp(0), None, CONFIG, refilled_after=[BrokerId(7)])
+    log.append_as_leader(_batch(), LeaderEpoch(0))
+    log.high_watermark = Offset(2)
+    directories.close()
+    files.fail(Operation.OPEN, "*/some-topic-0/*.log", error=errno.EMFILE, times=2)
+    again = _open(Path("/data"), fs=files)
+    directory = again.directories[0]
+    assert again.lacking_to_open(_tp(0)) is directory
+    assert again.refilling == {}
+    with pytest.raises(KafkaStorageError, match=r"could not be opened: .*Too many open files") as refused:
+        again.create_log(_tp(0), None, CONFIG)
+    assert isinstance(refused.value.__cause__, OSError)
+    with pytest.raises(OSError, match="Too many open files"):
+        directory.open(_tp(0), CONFIG)
+    directory.take_reopened(directory.open(_tp(0), CONFIG))
+    assert (directory.logs[_tp(0)].log_end_offset, directory.logs[_tp(0)].high_watermark) == (2, 2)
+    assert again.refilling == {_tp(0): {7}}
+    assert again.lacking_to_open(_tp(0)) is None
+    again.close()
+    assert files.exists("/data/.kafka_cleanshutdown")
+
+
+def test_no_other_attempt_is_made_to_open_a_log_that_is_damaged(tmp_path: Path) -> None:
+    directories = _open(tmp_path)
+    directories.create_log(_tp(0), TopicId(uuid4()), CONFIG)
+    directories.close()
+    (tmp_path / "some-topic-0" / "partition.metadata").write_text("nonsense")
+    again = _open(tmp_path)
+    assert again.lacking_to_open(_tp(0)) is None
+    again.close()
 
 
 def test_the_names_of_the_files(tmp_path: Path) -> None:
