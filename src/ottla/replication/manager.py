@@ -112,6 +112,7 @@ class ReplicaManager:
         self._refilling = Refills(directories)
         self._starting_over = StartingOver(self, metadata, self._refilling, loop)
         self._image_follower = ImageFollower(self, metadata, loop)
+        self._end_following: Callable[[], None] | None = None
         self._flushers: dict[Path, GroupCommit] = {}
         self._wakings = Wakings(loop)
         self.throughput = ThroughputByTopic()
@@ -179,11 +180,11 @@ class ReplicaManager:
         self._loaded = loaded
         self._refilling.load()
         if in_cluster:
-            self._metadata.subscribe(self._follow_cluster)
+            self._end_following = self._metadata.subscribe(self._follow_cluster)
             return
         self._image_follower.start()
         self.set_strays_aside()
-        self._metadata.subscribe(self._follow)
+        self._end_following = self._metadata.subscribe(self._follow)
         self._metadata.until_followed = self._image_follower.until_followed
 
     def set_strays_aside(self, kept: Collection[tuple[str, int]] = (), most: int | None = None) -> bool:
@@ -458,6 +459,9 @@ class ReplicaManager:
 
         That is done in a thread: thousands of logs take seconds, in which a controller of this process goes on to lead.
         """
+        if self._end_following is not None:
+            self._end_following()  # from now on only the thread touches the logs
+            self._end_following = None
         self._starting_over.close()
         await self._image_follower.close()
         for flusher in self._flushers.values():

@@ -53,8 +53,11 @@ def test_logs_are_closed_before_a_cancelled_end_goes_on(tmp_path: Path, monkeypa
         broker = Broker(BrokerConfig({"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"}))
         await broker.__aenter__()
         monkeypatch.setattr(LogDirectory, "unload", slowly)
+        following = list(broker.metadata._subscribers)
         closing = asyncio.create_task(broker.replicas.close())
         await asyncio.sleep(0.05)
+        gone = [each for each in following if each not in broker.metadata._subscribers]
+        assert gone == [broker.replicas._follow], "the loop leaves the logs to the thread"
         closing.cancel()
         await asyncio.wait([closing])
         assert not broker.replicas.directories.directories[0].logs
