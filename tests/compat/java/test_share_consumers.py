@@ -36,11 +36,15 @@ def test_members_share_the_records_of_one_partition(
     produce(bootstrap, topic, 400, partitions=2)
     with ShareWorkers(bootstrap, group, topic, members=4, max_poll_records=10, fast_ms=1, records=400) as workers:
         handled = workers.finish()
-    assert offsets(handled) == [(partition, offset) for partition in range(2) for offset in range(200)]
-    assert {one.delivery_count for one in handled} == {1}
+    assert not workers.refused()
+    # What Java's client has failed by itself, since it had no session, comes again (`ShareWorkers.refused`).
+    failed = {int(words[1]) for words in workers.said("refused")}
+    again = [one for one in handled if one.delivery_count > 1]
+    assert {one.partition for one in again} <= failed, (again, workers.lines)
+    first = offsets([one for one in handled if one.delivery_count == 1])
+    assert first == [(partition, offset) for partition in range(2) for offset in range(200)], workers.lines
     assert len({one.member for one in handled}) > 1
     assert workers.confirmed() <= set(offsets(handled))
-    assert not workers.refused()
 
 
 def test_released_records_come_again_and_rejected_ones_do_not(
