@@ -72,6 +72,9 @@ class Replicas:
     async def prepare_logs(self, new: object) -> list[object]:
         return []
 
+    async def reopen_logs(self, partitions: object) -> None:
+        pass
+
     def remove_unclaimed(self, made: object) -> None:
         pass
 
