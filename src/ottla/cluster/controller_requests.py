@@ -141,8 +141,8 @@ def own_changes(
     """
     if everything:
         return OwnChanges(_leader_and_isr(sender, broker, new, _everything(new), ALL_STATES, old), None, None)
-    changed, gone = _changes(old, new)
     own = broker.broker_id
+    changed, gone = _changes(old, new, own)
     # A quorum's controller changes in-sync sets by itself, which their leaders know from the log alone.
     moved = [
         (topic, [part for part in parts if part.leader == own or _has_moved(old, topic, part)])
@@ -232,8 +232,11 @@ def _everything(image: MetadataImage) -> _Parts:
     return [(topic, list(topic.partitions)) for topic in image.topics.values()]
 
 
-def _changes(old: MetadataImage, new: MetadataImage) -> tuple[_Parts, list[TopicImage]]:
-    """Partitions that are new or different, or offline somewhere else, and topics that are gone."""
+def _changes(old: MetadataImage, new: MetadataImage, leader: BrokerId | None = None) -> tuple[_Parts, list[TopicImage]]:
+    """Partitions that are new or different, or offline somewhere else, and topics that are gone.
+
+    Of those that `leader` leads, all of which the epoch is another one: what it proposes has to name that.
+    """
     failures = {(topic, partition) for _, topic, partition in old.failed_replicas ^ new.failed_replicas}
     if old.topics is new.topics and not failures:
         return [], []
@@ -249,6 +252,7 @@ def _changes(old: MetadataImage, new: MetadataImage) -> tuple[_Parts, list[Topic
             for part in topic.partitions
             if part.partition >= len(known)
             or _differs(known[part.partition], part)
+            or (part.leader == leader and part.partition_epoch != known[part.partition].partition_epoch)
             or (name, part.partition) in failures
         ]
         if parts:

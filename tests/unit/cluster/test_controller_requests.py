@@ -181,6 +181,18 @@ def test_a_broker_under_a_quorum_derives_its_own_part_of_a_change() -> None:
     ]
 
 
+def test_a_leader_under_a_quorum_learns_of_each_partition_epoch() -> None:
+    """Its proposal with an older one was refused, and stands until it knows the newer one."""
+    led, other = AFTER.topics[T].partitions
+    later = led._replace(partition_epoch=led.partition_epoch + 1, last_known_leader=BrokerId(1))
+    after = apply(AFTER, [SetPartitions(T, (later,))])
+    leader, follower = (AFTER.brokers[number] for number in (led.leader, other.leader))
+    changes = own_changes(SENDER, leader, AFTER, after, everything=False)
+    assert changes.lead_and_follow is not None
+    assert told([changes.lead_and_follow]) == [(0, False)]
+    assert own_changes(SENDER, follower, AFTER, after, everything=False).lead_and_follow is None
+
+
 def test_a_topic_that_was_deleted_and_created_again_is_stopped_before_it_is_held() -> None:
     """Replicas are stopped by name: afterwards, the new one would be deleted."""
     gone = apply(AFTER, [DeleteTopic(T)])
