@@ -31,7 +31,7 @@ async def traced(cluster):
 course = Cluster(2).run(traced)
 print(len(course), crc32(json.dumps(course).encode()))
 """
-"""Prints what was sent, when, by whom and to whom. Its contents differ: aiokafka's timestamps are the machine's."""
+"""Prints each message's time, sender and receiver. Contents differ: aiokafka's timestamps are the machine's."""
 PAGE = (ROOT / "docs" / "simulated-consumer.md").read_text(encoding="utf-8")
 
 

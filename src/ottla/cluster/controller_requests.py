@@ -86,7 +86,8 @@ def requests_after(
         if broker.broker_id not in old.brokers or old.brokers[broker.broker_id].epoch != broker.epoch
     }
     changed, gone = _changes(old, new)
-    again = [topic for topic in gone if topic.name in new.topics]
+    recreated = [topic for topic in gone if topic.name in new.topics]
+    deleted = [topic for topic in gone if topic.name not in new.topics]
     shown = _without(changed, withheld)
     planned: dict[BrokerId, list[Request]] = {}
     same_brokers = old.brokers == new.brokers
@@ -96,7 +97,7 @@ def requests_after(
             requests.append(_update_metadata(sender, broker, new, _everything(new), (), ALL_STATES))
             requests.append(_leader_and_isr(sender, broker, new, _everything(new), ALL_STATES, old))
         else:
-            stopped = _stopped(broker.broker_id, old, (), again)
+            stopped = _stopped(broker.broker_id, old, (), recreated)
             if stopped:  # by name, so before the new topic's replicas are there
                 requests.append(_stop_replica(sender, broker, stopped))
             moved = [(topic, [part for part in parts if _has_moved(old, topic, part)]) for topic, parts in changed]
@@ -105,7 +106,7 @@ def requests_after(
                 requests.append(_leader_and_isr(sender, broker, new, of_broker, SOME_STATES, old))
             if shown or gone or not same_brokers:
                 requests.append(_update_metadata(sender, broker, new, shown, gone))
-            stopped = _stopped(broker.broker_id, old, changed, [topic for topic in gone if topic not in again])
+            stopped = _stopped(broker.broker_id, old, changed, deleted)
             if stopped:
                 requests.append(_stop_replica(sender, broker, stopped))
         if requests:
@@ -235,7 +236,7 @@ def _everything(image: MetadataImage) -> _Parts:
 def _changes(old: MetadataImage, new: MetadataImage, leader: BrokerId | None = None) -> tuple[_Parts, list[TopicImage]]:
     """Partitions that are new or different, or offline somewhere else, and topics that are gone.
 
-    Of those that `leader` leads, all of which the epoch is another one: what it proposes has to name that.
+    A new partition epoch alone is a difference to `leader`, whose proposals name it.
     """
     failures = {(topic, partition) for _, topic, partition in old.failed_replicas ^ new.failed_replicas}
     if old.topics is new.topics and not failures:

@@ -27,11 +27,9 @@ _CANNOT_TELL: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 LACKS_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """EFBIG: a file may not grow, by a limit of the process or of the filesystem; the disk itself is sound."""
 LACKING: Final = LACKS_ROOM | {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
-"""What a later attempt may find."""
+"""Errors that a later attempt may not meet: room, descriptors or memory may come back."""
 _SPARE_BYTES: Final = 4096
 """The room of a spare behind what it has to hold now: a block of most filesystems."""
-
-
 _SMALL_FILE_BYTES: Final = 4096
 
 
