@@ -1,7 +1,7 @@
 """Looks into the nodes of the simulated cluster's quorum: what one of them has shown as committed stays committed.
 
 a high watermark    what it passes is the same on every node, whatever happens to them
-a leader            is the only one of its epoch, and has everything that is committed
+a leader            is the only one of its epoch, and has everything that was committed in earlier epochs
 a truncation        takes back nothing below the node's high watermark
 a broker            is unfenced when it has read the log up to its registration, and has no lease while it is fenced;
                     then, and while others lead, it acknowledges nothing by itself
@@ -50,6 +50,8 @@ class MetadataObserver:
         self._history = History()
         self._look: Callable[[], None] = lambda: None
         self._batches: dict[int, _Batch] = {}
+        self._committed_in: dict[int, int] = {}
+        """The epoch of the leader that committed a batch, which may be later than the batch's own, by base offset."""
         self._images: dict[int, MetadataImage] = {-1: self.image}
         """By the offset of the last record."""
         self._leaders: dict[int, int] = {}
@@ -121,10 +123,13 @@ class MetadataObserver:
         known = self._leaders.setdefault(epoch, node.node_id)
         if known != node.node_id:
             self._fail(f"{known} and {node.node_id} both lead the quorum in epoch {epoch}")
-        if node.log.end.offset < self.end:
+        # The last vote for a leader may arrive when a later epoch has begun, and has committed more.
+        earlier = [base for base, committed_in in self._committed_in.items() if committed_in < epoch]
+        if earlier and not _has(node.log, self._batches[max(earlier)]):
             self._fail(
-                f"{self.end} records are committed, and node {node.node_id}, which leads in epoch {epoch}, has "
-                f"{node.log.end.offset}"
+                f"{self._batches[max(earlier)].next} records were committed in earlier epochs, and node "
+                f"{node.node_id}, which leads in epoch {epoch}, lacks the last of them: its log ends at "
+                f"{tuple(node.log.end)}"
             )
 
     def _committed(self, node: RaftNode, high_watermark: int) -> None:
@@ -142,6 +147,7 @@ class MetadataObserver:
         found = _Batch(header.next_offset, header.leader_epoch, header.crc)
         if header.base_offset == self.end:
             self._batches[self.end] = found
+            self._committed_in[self.end] = node.leader.epoch
             self.end = found.next
             if not header.is_control:
                 fenced = {each.broker_id for each in self.state.brokers.values() if each.fenced}
@@ -210,6 +216,12 @@ class MetadataObserver:
             self._fail(f"{who} has an image of offset {offset}, where no committed batch ends")
         elif _content(image) != _content(known):
             self._fail(f"{who} has {_content(image)} up to {offset}; committed there is {_content(known)}")
+
+
+def _has(log: MetadataLog, batch: _Batch) -> bool:
+    """Whether a log has a batch, and so, by log matching, all before it."""
+    held = log.end_of_epoch(batch.epoch)
+    return log.start_offset >= batch.next or (held.epoch == batch.epoch and held.offset >= batch.next)
 
 
 def _lifecycle(replicas: ReplicaManager) -> BrokerLifecycle | None:
