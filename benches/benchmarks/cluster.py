@@ -27,6 +27,7 @@ SHORT_SESSION_MS: Final = 2000
 """Where it is measured how long others take to take over: most of it is waiting for the end of the session."""
 CONTROLLED_PARTITIONS: Final = 2000
 TAKEOVER_S: Final = 120.0
+HANDOVERS: Final = 5
 CONTESTANTS: Final = frozenset(("ottla", "kafka"))
 
 
@@ -135,20 +136,19 @@ def _failover(contestant: Contestant, bench: Bench) -> dict[str, float]:
 
 
 def _leader_without_other_duties(cluster: Cluster, admin: AdminClient) -> int:
-    """The leader of `t`; should that be the controller, another is made to lead first."""
-    controller = cluster.controller()
-    leader = int(_topic(admin, "t").partitions[0].leader)
-    if leader != controller:
-        return leader
-    cluster.brokers[controller].restart()  # hands over both
-    eventually(lambda: len(_topic(admin, "t").partitions[0].isrs) == REPLICAS, timeout_s=TAKEOVER_S)
-    admin.elect_leaders(ElectionType.PREFERRED, [TopicPartition("t", 0)]).result(60)
+    """The leader of `t`; while that is the controller, it is restarted, which hands over both.
 
-    def found() -> int:
-        leads = int(_topic(admin, "t").partitions[0].leader)
-        return 0 if leads == cluster.controller() else leads
-
-    return eventually(found, timeout_s=TAKEOVER_S)
+    Raises LoadFailedError if one broker has both duties after each of some restarts.
+    """
+    for _ in range(HANDOVERS):
+        controller = cluster.controller()
+        leader = int(_topic(admin, "t").partitions[0].leader)
+        if leader != controller:
+            return leader
+        cluster.brokers[controller].restart()
+        eventually(lambda: len(_topic(admin, "t").partitions[0].isrs) == REPLICAS, timeout_s=TAKEOVER_S)
+        admin.elect_leaders(ElectionType.PREFERRED, [TopicPartition("t", 0)]).result(60)
+    raise LoadFailedError(f"the leader of t-0 was the controller, too, after each of {HANDOVERS} restarts")
 
 
 def _controller(contestant: Contestant, bench: Bench) -> dict[str, float]:
