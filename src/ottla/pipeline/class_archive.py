@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -57,10 +58,6 @@ def jvm_options(java: Java) -> tuple[str, ...]:
     return ()
 
 
-_making: "Final[list[subprocess.Popen[bytes]]]" = []
-"""Kept, since Python warns of processes that are forgotten while they run."""
-
-
 def _make_in_background(archive: Path) -> None:
     attempt = archive.with_suffix(".attempt")
     with contextlib.suppress(FileNotFoundError):
@@ -68,15 +65,15 @@ def _make_in_background(archive: Path) -> None:
             return
     archive.parent.mkdir(parents=True, exist_ok=True)
     attempt.touch()
-    _making.append(
-        subprocess.Popen(
-            [sys.executable, "-m", __name__],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+    making = subprocess.Popen(
+        [sys.executable, "-m", __name__],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
     )
+    # a process that nobody waits for stays a zombie, and Python warns of it as this one ends
+    threading.Thread(target=making.wait, name="ottla-class-archive", daemon=True).start()
 
 
 # -- making it -------------------------------------------------------------------------------------

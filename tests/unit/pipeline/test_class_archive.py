@@ -2,9 +2,11 @@
 
 import os
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -19,7 +21,12 @@ def begun(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
     """What was begun in the background, instead of it."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     commands: list[Any] = []
-    monkeypatch.setattr(subprocess, "Popen", lambda command, **_: commands.append(command))
+
+    def begin(command: Any, **_: Any) -> Mock:
+        commands.append(command)
+        return Mock(subprocess.Popen)
+
+    monkeypatch.setattr(class_archive, "subprocess", Mock(Popen=begin))
     return commands
 
 
@@ -58,6 +65,13 @@ def test_a_cache_that_cannot_be_written_is_no_obstacle(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert class_archive.jvm_options(JAVA) == ()
     assert begun == []
+
+
+def test_a_program_may_end_before_the_archive_is_made(tmp_path: Path) -> None:
+    begin = f"sys.executable = '/bin/true'; class_archive._make_in_background(Path({str(tmp_path / 'x.jsa')!r}))"
+    program = f"import sys; from pathlib import Path; from ottla.pipeline import class_archive; {begin}"
+    ended = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, check=True, text=True)
+    assert ended.stderr == "", "Python warns of a process that nobody waits for"
 
 
 def test_those_that_nothing_uses_are_removed(tmp_path: Path) -> None:
