@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -232,5 +233,7 @@ class ClusterInProcess:
 
     def log_bytes(self, number: int, topic: str, partition: int = 0) -> bytes:
         """The records of a replica, as they lie in its files."""
-        files = sorted((self.directory / str(number) / f"{topic}-{partition}").glob("*.log"))
-        return b"".join(file.read_bytes() for file in files)
+        directory = self.directory / str(number) / f"{topic}-{partition}"
+        while True:
+            with suppress(FileNotFoundError):  # it was renamed after it was found
+                return b"".join(file.read_bytes() for file in sorted(directory.glob("*.log")))
