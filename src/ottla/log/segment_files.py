@@ -232,18 +232,18 @@ class SegmentFiles:
         segment.truncate_to(offset)
         end = end_of(segment)
         self._set(self.segments.all[: number + 1])
-        for gone in dropped:
-            self._remove(gone)
+        self._remove_all(dropped)
         return Offset(end)
 
     def start_over(self, offset: Offset, config: LogConfig) -> None:
         """Drops everything; an empty segment begins at `offset`."""
-        for gone in self.segments.all:
-            self._remove(gone)
+        self._remove_all(self.segments.all)
         self._set([self._new(offset, config)])
 
-    def _remove(self, segment: Segment) -> None:
-        self.segments.remove(segment, self.producers.forget(segment.base_offset))
+    def _remove_all(self, segments: Sequence[Segment]) -> None:
+        """The newest first: what a crash leaves is a log without its end, and not one without its beginning."""
+        for gone in reversed(segments):
+            self.segments.remove(gone, self.producers.forget(gone.base_offset))
 
     # --- removal and replacement -------------------------------------------------------------------------------
 

@@ -120,6 +120,9 @@ class MetadataLog:
 
     def _recover(self, leftovers: Iterable[str]) -> None:
         """Bring log and snapshots together, as a crash may have left them."""
+        # The process before may have been killed before it synced the name of a snapshot, for which the log is emptied
+        # now, or of its vote, which is not written again.
+        self._fs.sync_directory(self.directory)
         for name in leftovers:
             snapshots.remove_quietly(self._fs, f"{self.directory}/{name}")
         newest = self.newest_snapshot
