@@ -31,6 +31,7 @@ from ottla.server import fetch_attempt
 from tests.simulation.broken_quorum import (
     early_unfencing,
     endless_lease,
+    full_as_lost,
     stale_alter_partition,
     uncommitted_shrink,
 )
@@ -194,6 +195,7 @@ class Breakage(Enum):
     EARLY_UNFENCING = "early-unfencing"
     STALE_ALTER_PARTITION = "stale-alter-partition"
     UNCOMMITTED_SHRINK = "uncommitted-shrink"
+    FULL_AS_LOST = "full-as-lost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,4 +253,5 @@ BREAKAGES: Final[Mapping[Breakage, Case]] = {
     Breakage.UNCOMMITTED_SHRINK: Case(
         uncommitted_shrink, ("from controller", "pause", "cut"), IN_SYNC_LACKS, 0, quorum=True
     ),
+    Breakage.FULL_AS_LOST: Case(full_as_lost, (), THROWN_AWAY, 588, quorum=True),
 }

@@ -4,12 +4,13 @@ from contextlib import AbstractContextManager
 from typing import Any
 from unittest.mock import patch
 
-from ottla.cluster import broker_sessions
+from ottla.cluster import broker_sessions, replica_directories
 from ottla.cluster.broker_sessions import Heartbeat, Standing
 from ottla.cluster.commands import SetPartitions
 from ottla.cluster.elections import Outages
 from ottla.cluster.image import NO_LEADER, MetadataImage
 from ottla.cluster.isr_changes import IsrChange
+from ottla.cluster.metadata_log.partitions import LOST
 from ottla.metadata import decisions
 from ottla.metadata.broker_lifecycle import BrokerLifecycle
 from ottla.replication.decisions.in_sync import InSyncReplicas
@@ -52,3 +53,8 @@ def uncommitted_shrink() -> AbstractContextManager[Any]:
         return self.isr if self.pending is None else self.pending.isr
 
     return patch.object(InSyncReplicas, "maximal_isr", property(maximal_isr))
+
+
+def full_as_lost() -> AbstractContextManager[Any]:
+    """A broker reports replicas on a full disk as if their records were gone."""
+    return patch.object(replica_directories, "marked_full", lambda _directory: LOST)

@@ -232,4 +232,4 @@ def _lifecycle(replicas: ReplicaManager) -> BrokerLifecycle | None:
 
 def _content(image: MetadataImage) -> tuple[object, ...]:
     """All that the records say: not which node leads the quorum, nor where the image ends."""
-    return image.brokers, image.topics, image.configs, image.features, image.failed_replicas
+    return image.brokers, image.topics, image.configs, image.features, image.failed_replicas, image.full_replicas

@@ -287,8 +287,10 @@ def plan_election(
         return SetPartitions(topic.name, (with_leader(image, partition, in_sync[0], in_sync),))
     if _lacks_nothing(partition, partition.last_known_leader) and partition.last_known_leader in able:
         return SetPartitions(topic.name, (_led_again(image, partition),))
-    if able:
-        return SetPartitions(topic.name, (_led_uncleanly(image, partition, _most_complete(partition, able)),))
+    # Where no other is there, one without room leads: it can be read.
+    lacking = able or tuple(replica for replica in fit if replica not in outages.stopping | outages.silent)
+    if lacking:
+        return SetPartitions(topic.name, (_led_uncleanly(image, partition, _most_complete(partition, lacking)),))
     empty = next((replica for replica in partition.replicas if replica in image.brokers), None)
     if fit or empty is None:
         raise ApiError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "Eligible topic partition leaders are not available.")

@@ -152,6 +152,8 @@ class MetadataImage(NamedTuple):
     """Grows with every change of a feature level."""
     failed_replicas: frozenset[Replica] = frozenset()
     """Replicas in failed log directories, as reported to the controller; the store does not hold them."""
+    full_replicas: frozenset[Replica] = frozenset()
+    """Those of them that are intact, in log directories that are only full: so under a quorum of controllers."""
 
     @property
     def elects_eligible(self) -> bool:

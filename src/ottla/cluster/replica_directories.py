@@ -1,7 +1,8 @@
 """PURE. Which log directory of a broker holds a replica, as the broker reports it (AssignReplicasToDirs, KIP-858).
 
-A replica in a directory that its broker does not have online counts as failed. So does one in a full directory: its
-broker reports it as lost while another replica can lead (ADR 17). Source: Kafka 4.3,
+A replica in a directory that its broker does not have online counts as failed. The broker reports one in a full
+directory in the directory's mark while another replica can lead: it neither leads nor is in sync, but has its records
+(ADR 17). Source: Kafka 4.3,
 `ReplicationControlManager.handleAssignReplicasToDirs`.
 """
 
@@ -9,7 +10,7 @@ from collections.abc import Container, Mapping
 from uuid import UUID
 
 from ottla.cluster.image import NO_LEADER
-from ottla.cluster.metadata_log.partitions import LOST, PartitionState
+from ottla.cluster.metadata_log.partitions import LOST, PartitionState, marked_full
 from ottla.cluster.metadata_log.topics import TopicState
 from ottla.errors import ApiError, ErrorCode
 from ottla.ids import BrokerId
@@ -91,19 +92,17 @@ def reported_directory(
 ) -> UUID:
     """The directory that a broker reports for its replica, which is in `where`.
 
-    In a full directory it counts as `LOST`, so that it neither leads nor is in sync, while another replica of `alive`
-    brokers is in sync. One that has all records and nobody leads in its place is reported where it is: it leads again.
+    In a full directory that is the directory's mark, so that it neither leads nor is in sync, while another replica of
+    `alive` brokers is in sync. One that has all records and nobody leads in its place is reported where it is: it leads
+    again.
     """
     if not is_full:
         return where
     partition = state.image
-    if broker_id in partition.isr and any(replica != broker_id and replica in alive for replica in partition.isr):
-        return LOST
-    if partition.leader == NO_LEADER and broker_id in (
-        *partition.isr,
-        *partition.eligible,
-        partition.last_known_leader,
-    ):
+    if broker_id in partition.isr:
+        others = (replica for replica in partition.isr if replica != broker_id)
+        return marked_full(where) if any(replica in alive for replica in others) else where
+    if partition.leader == NO_LEADER and broker_id in (*partition.eligible, partition.last_known_leader):
         return where
-    is_lost = state.directories[partition.replicas.index(broker_id)] == LOST
-    return LOST if is_lost else where
+    recorded = state.directories[partition.replicas.index(broker_id)]
+    return recorded if recorded in (LOST, marked_full(where)) else where

@@ -126,8 +126,12 @@ class QuorumController:
 
     @property
     def outages(self) -> Outages:
-        """Brokers in controlled shutdown, and replicas in failed directories."""
-        return Outages(self._stopping(), self.image.failed_replicas)
+        """Brokers in controlled shutdown, and replicas in failed or full directories."""
+        return self._outages(self._stopping())
+
+    def _outages(self, stopping: frozenset[BrokerId]) -> Outages:
+        full = self.image.full_replicas
+        return Outages(stopping, self.image.failed_replicas - full, full=full)
 
     def _stopping(self) -> frozenset[BrokerId]:
         brokers = self._replay.state.brokers.values()
@@ -311,7 +315,7 @@ class QuorumController:
 
     async def _commit_without(self, broker: BrokerRegistration, records: Sequence[Message]) -> None:
         """Commit records after which a broker leads nothing; the caller holds `changing`."""
-        outages = Outages(self._stopping() - {broker.broker_id}, self.image.failed_replicas)
+        outages = self._outages(self._stopping() - {broker.broker_id})
         alive = {key: image for key, image in self.image.brokers.items() if key != broker.broker_id}
         await self._commit_brokers(records, self.image._replace(brokers=alive), outages)
 
@@ -419,7 +423,7 @@ class QuorumController:
             self.ended.discard(broker_id)
         else:
             log.info("broker %d is in controlled shutdown", broker_id)
-            outages = Outages(self._stopping() | {broker_id}, self.image.failed_replicas)
+            outages = self._outages(self._stopping() | {broker_id})
             records = [] if broker.in_controlled_shutdown else [stopping(broker)]
             await self._commit_brokers(records, self.image, outages)
             self.sessions.begin_shutdown(broker_id, self._replay.offset)

@@ -3,20 +3,20 @@
     log: directory A, or none yet     here: in directory B     --> AssignReplicasToDirs: B
     log: directory A, which is here   here: not found in A     --> LOST, so that another replica leads; but it begins
                                                                    empty if A has lost nothing that was synced
-    log: directory A, which is full   another one is in sync   --> LOST, until there is room in A
+    log: directory A, which is full   another one is in sync   --> the mark of A as full, until there is room in A
 
 The log distinguishes a new replica from a lost one: one that was never put anywhere may begin empty.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from ottla.client.errors import BrokerUnavailable
 from ottla.cluster.metadata_log.levels import DIRECTORIES_SINCE
-from ottla.cluster.metadata_log.partitions import LOST, MIGRATING, UNASSIGNED, PartitionState
+from ottla.cluster.metadata_log.partitions import LOST, MIGRATING, UNASSIGNED, PartitionState, marked_full
 from ottla.cluster.replica_directories import reported_directory
 from ottla.errors import ErrorCode
 from ottla.ids import PartitionId, TopicName, TopicPartition
@@ -120,11 +120,12 @@ class DirectoryAssignments:
                     )
 
     def _intact(self) -> set[UUID]:
-        """The directories, if all are what they were when this broker registered last; else none."""
+        """The directories, and their marks as full, if all are what they were when this broker registered last; else
+        none."""
         former = self._metadata.state.former_incarnations.get(self._metadata.broker_id)
         if not self._directories.were_had_by(former):
             return set()
-        return {directory_uuid(directory.directory_id) for directory in self._directories.online}
+        return _with_marks(directory_uuid(directory.directory_id) for directory in self._directories.online)
 
     def note(self, outcomes: Mapping[Key, ErrorCode]) -> None:
         """Take the outcomes of roles that were assigned: a replica that cannot be held is lost, or its directory."""
@@ -187,7 +188,7 @@ class DirectoryAssignments:
             if self.assigned(key) != reported:
                 found.append((key, reported))
         self.lost = {key for key in self.lost if self._known(key) is not None}
-        here = {*online.values(), UNASSIGNED}
+        here = {UNASSIGNED} | _with_marks(online.values())
         found += [(key, LOST) for key in self.lost if self.assigned(key) in here]
         return found
 
@@ -223,3 +224,8 @@ class DirectoryAssignments:
         if any(each.error_code for each in answered):
             self._changed = None  # it may know better by the next change
         return True
+
+
+def _with_marks(directories: Iterable[UUID]) -> set[UUID]:
+    """The directories, and the mark of each as full."""
+    return {each for directory in directories for each in (directory, marked_full(directory))}

@@ -276,6 +276,19 @@ def test_the_last_ones_in_sync_stay_though_they_have_no_room(brokers: tuple[int,
     assert elected(three(before), full(*brokers), unclean=True) == before
 
 
+def test_a_replica_without_room_and_without_some_records_leads_if_an_operator_asks_and_no_other_is_there() -> None:
+    image = three(partition(0, NO_LEADER, (1, 2, 3), isr=(1,)))
+    others = elect(without(image, 1), ElectionType.UNCLEAN, outages=full(2))
+    assert isinstance(others, SetPartitions)
+    assert others.partitions[0].leader == 3
+    alone = elect(without(image, 1, 3), ElectionType.UNCLEAN, outages=full(2))
+    assert isinstance(alone, SetPartitions)
+    assert (alone.partitions[0].leader, alone.partitions[0].begins_anew) == (2, False)
+    stops = Outages(stopping=frozenset({BrokerId(2)}))
+    refused = elect(without(image, 1, 3), ElectionType.UNCLEAN, outages=stops)
+    assert refused is ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+
+
 def test_a_replica_without_room_is_not_preferred() -> None:
     image = three(partition(0, 2, (1, 2, 3)))
     assert return_to_preferred(image, full(1), 10) == []

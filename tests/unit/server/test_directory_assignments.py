@@ -7,13 +7,15 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from tests.unit.cluster.metadata_log.framed import TOPIC, broker, framed, partition, topic
+from tests.unit.cluster.metadata_log.framed import TOPIC, broker, change, framed, partition, topic
 from tests.unit.log.driver import SetClock
 
 from ottla.client.errors import AuthenticationFailed
 from ottla.cluster.features import METADATA_VERSION
 from ottla.cluster.metadata_log.levels import DIRECTORIES_SINCE
+from ottla.cluster.metadata_log.partitions import LOST, marked_full
 from ottla.cluster.metadata_log.state import ClusterState
+from ottla.errors import ErrorCode
 from ottla.ids import BrokerId, Offset, PartitionId, TopicName, TopicPartition
 from ottla.log import checkpoints
 from ottla.log.directories import LogDirectories
@@ -45,6 +47,12 @@ class Story:
         (directory,) = self.directories.online
         where = directory_uuid(directory.directory_id)
         self.state.replay_all(framed(topic(), partition(0, 1, 2, directories=[where, UUID(int=1 << 90)])))
+
+    def mark_full(self) -> None:
+        """The log has the replica in the broker's directory, which is full."""
+        (directory,) = self.directories.online
+        where = marked_full(directory_uuid(directory.directory_id))
+        self.state.replay_all(framed(change(0, directories=[where, UUID(int=1 << 90)])))
 
     def start(self, *, notes: bool = True, registers: bool = True) -> LogDirectories:
         """Another process has the directory, and registers."""
@@ -88,6 +96,18 @@ def test_a_replica_that_was_made_before_a_power_failure_and_never_synced_is_not_
     story.fs.crash(Survival.NOTHING)
     story.start()
     assert not story.counts_as_lost(), "a process that ended before it had registered is no other directory"
+
+
+def test_a_replica_in_a_full_directory_is_lost_as_any_other() -> None:
+    story = Story()
+    story.mark_full()
+    story.fs.end_process()
+    story.start()
+    assert not story.counts_as_lost(), "nothing of it had been synced, and the directory is the same"
+    story.fs.end_process()
+    story.fs.remove("/data/ottla.incarnations")
+    story.start()
+    assert story.counts_as_lost()
 
 
 def test_a_replica_that_had_synced_records_is_lost() -> None:
@@ -175,6 +195,8 @@ class Compared:
             )
             for number in range(3)
         }
+        self.expected = self.directory
+        """The directory that is reported."""
         self.full: set[Path] = set()
         self.failures: list[Exception] = []
         self.reported: list[list[int]] = []
@@ -199,7 +221,7 @@ class Compared:
             raise self.failures.pop()
         parts = [part for where in request.directories for topic in where.topics for part in topic.partitions]
         self.reported.append(sorted(part.partition_index for part in parts))
-        assert {where.id for where in request.directories} == {self.directory}
+        assert {where.id for where in request.directories} == {self.expected}
         return SimpleNamespace(error_code=0, directories=[])
 
     async def look(self, partitions: list[tuple[UUID, int]] | None) -> list[int]:
@@ -220,6 +242,19 @@ def test_only_replicas_that_have_changed_are_compared_unless_a_directory_is_full
         assert await broker.look(None) == [1, 2]
         broker.full.add(MORE)
         assert await broker.look([]) == [1, 2]
+
+    asyncio.run(check())
+
+
+def test_a_replica_that_is_lost_is_reported_though_the_log_has_it_in_a_full_directory() -> None:
+    async def check() -> None:
+        broker = Compared()
+        await broker.look(None)
+        broker.held.clear()
+        broker.story.mark_full()
+        broker.expected = LOST
+        broker.assignments.note({(TOPIC, 0): ErrorCode.KAFKA_STORAGE_ERROR})
+        assert await broker.look([]) == [0]
 
     asyncio.run(check())
 

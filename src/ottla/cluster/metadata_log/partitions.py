@@ -33,6 +33,7 @@ UNASSIGNED: Final = UUID(int=1)
 """The directory of a replica that its broker has not put anywhere yet."""
 LOST: Final = UUID(int=2)
 """The directory of a replica that was in one that has failed."""
+_FULL: Final = int.from_bytes(b"is full.")
 
 RECOVERED: Final = 0
 RECOVERING: Final = 1
@@ -87,6 +88,14 @@ class Sharing:
         if len(self._directories) >= MOST_SHARED:
             self._directories.clear()
         return self._directories.setdefault(key, key)
+
+
+def marked_full(directory: UUID) -> UUID:
+    """The id that stands in the place of a log directory's own while that is full (ADR 17); marked twice, its own id.
+
+    No broker registers it, so that genuine Kafka takes a replica there for one in a failed directory.
+    """
+    return UUID(int=directory.int ^ _FULL)
 
 
 def created(record: PartitionRecord, share: Sharing) -> PartitionState:

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from ottla.cluster.image import SECURITY_PROTOCOL_CODES, BrokerImage
 from ottla.cluster.metadata_log.levels import CORDONED_SINCE, DIRECTORIES_SINCE, MIGRATION_SINCE
-from ottla.cluster.metadata_log.partitions import LOST, MIGRATING, UNASSIGNED
+from ottla.cluster.metadata_log.partitions import LOST, MIGRATING, UNASSIGNED, marked_full
 from ottla.errors import CorruptMessage
 from ottla.ids import BrokerId
 from ottla.protocol.metadata_records import (
@@ -67,6 +67,10 @@ class BrokerRegistration(NamedTuple):
         if directory in (UNASSIGNED, MIGRATING):
             return True
         return directory != LOST and (not self.directories or directory in self.directories)
+
+    def is_full(self, directory: UUID) -> bool:
+        """Whether this is one of its log directories, marked as full."""
+        return marked_full(directory) in self.directories
 
     def place_of_new_replicas(self) -> UUID:
         """The directory that a new replica is recorded in until the broker reports another one."""

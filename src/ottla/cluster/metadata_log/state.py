@@ -348,8 +348,8 @@ class ClusterState:
         changes: dict[str, Any] = {}
         if self.topics.have_changed or self._directories_changed:
             failed = self.topics.failed_replicas(self.brokers, anew=self._directories_changed)
-            if failed != before.failed_replicas:
-                changes["failed_replicas"] = failed
+            if failed != (before.failed_replicas, before.full_replicas):
+                changes["failed_replicas"], changes["full_replicas"] = failed
         if self.topics.have_changed:
             changes["topics"], changes["topics_by_id"] = self.topics.images()
         if self._brokers_changed:

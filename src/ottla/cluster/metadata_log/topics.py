@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from ottla.cluster.image import Replica, TopicImage
@@ -31,6 +31,14 @@ if TYPE_CHECKING:
 Placement = tuple[tuple[BrokerId, ...], tuple[UUID, ...]]
 
 
+class FailedReplicas(NamedTuple):
+    """The replicas in directories that their brokers do not have online."""
+
+    replicas: frozenset[Replica] = frozenset()
+    full: frozenset[Replica] = frozenset()
+    """Those of them whose directory is only full."""
+
+
 class TopicState:
     """A topic in the records: its partitions by number."""
 
@@ -56,8 +64,10 @@ class Topics:
         self._removed: set[TopicState] = set()
         self._by_name: Mapping[TopicName, TopicImage] = {}
         self._by_id: Mapping[TopicId, TopicImage] = {}
-        self._failed: frozenset[Replica] = frozenset()
-        self._failed_in: dict[Placement, tuple[BrokerId, ...]] = {}
+        self._is_full: dict[Replica, bool] = {}
+        """The replicas in directories that are not online: whether the directory is only full."""
+        self._failed = FailedReplicas()
+        self._failed_in: dict[Placement, tuple[tuple[BrokerId, bool], ...]] = {}
 
     # -- records -----------------------------------------------------------------------------------------------------
 
@@ -164,29 +174,33 @@ class Topics:
 
     # -- failed directories ------------------------------------------------------------------------------------------
 
-    def failed_replicas(self, brokers: Mapping[int, BrokerRegistration], *, anew: bool) -> frozenset[Replica]:
+    def failed_replicas(self, brokers: Mapping[int, BrokerRegistration], *, anew: bool) -> FailedReplicas:
         """The replicas in directories that their brokers do not have online.
 
         `anew`: directories of brokers have changed since the last call.
         """
         if anew:
             self._failed_in.clear()
-            self._failed = frozenset(self._failed_of(((each, None) for each in self.states.values()), brokers))
+            is_full = dict(self._failed_of(((each, None) for each in self.states.values()), brokers))
         elif self.have_changed:
             gone = {state.name for state in self._removed}
-            kept = (
-                replica
-                for replica in self._failed
+            kept = {
+                replica: is_full
+                for replica, is_full in self._is_full.items()
                 if replica[1] not in gone and replica[2] not in self._changed.get(self.ids[replica[1]], ())
-            )
+            }
             touched = ((self.states[topic_id], numbers) for topic_id, numbers in self._changed.items())
-            failed = frozenset((*kept, *self._failed_of(touched, brokers)))
-            self._failed = self._failed if failed == self._failed else failed
+            is_full = kept | dict(self._failed_of(touched, brokers))
+        else:
+            return self._failed
+        if is_full != self._is_full:
+            self._is_full = is_full
+            self._failed = FailedReplicas(frozenset(is_full), frozenset(filter(is_full.get, is_full)))
         return self._failed
 
     def _failed_of(
         self, touched: Iterable[tuple[TopicState, set[int] | None]], brokers: Mapping[int, BrokerRegistration]
-    ) -> Iterator[Replica]:
+    ) -> Iterator[tuple[Replica, bool]]:
         """Those among the numbered partitions of topics; of all partitions for None."""
         for state, numbers in touched:
             for number in state.partitions if numbers is None else numbers:
@@ -197,13 +211,13 @@ class Topics:
                     if len(self._failed_in) >= MOST_SHARED:
                         self._failed_in.clear()
                     failed = self._failed_in[placement] = _failed(placement, brokers)
-                for broker in failed:
-                    yield broker, state.name, PartitionId(number)
+                for broker, is_full in failed:
+                    yield (broker, state.name, PartitionId(number)), is_full
 
 
-def _failed(placement: Placement, brokers: Mapping[int, BrokerRegistration]) -> tuple[BrokerId, ...]:
+def _failed(placement: Placement, brokers: Mapping[int, BrokerRegistration]) -> tuple[tuple[BrokerId, bool], ...]:
     return tuple(
-        broker
+        (broker, brokers[broker].is_full(directory))
         for broker, directory in zip(*placement, strict=True)
         if broker in brokers and not brokers[broker].is_online(directory)
     )

@@ -11,7 +11,7 @@ from tests.unit.cluster.metadata_log.framed import DISK, TOPIC, broker, change, 
 
 from ottla.cluster.image import PartitionImage, ResourceType
 from ottla.cluster.metadata_log.levels import UnknownMetadataVersion
-from ottla.cluster.metadata_log.partitions import LOST
+from ottla.cluster.metadata_log.partitions import LOST, marked_full
 from ottla.cluster.metadata_log.registrations import CONFIRMS_LEADERSHIP
 from ottla.cluster.metadata_log.state import AclPattern, ClusterState, UnknownRecord
 from ottla.errors import CorruptMessage
@@ -172,6 +172,22 @@ def test_replicas_in_directories_that_are_not_online_have_failed() -> None:
     assert state.image().offline_replicas(T, _partition(state)) == (1,)
     state.replay_all(framed(records.RemoveTopicRecord(topic_id=TOPIC)))
     assert state.image().failed_replicas == frozenset()
+
+
+def test_a_replica_in_a_full_directory_has_failed_and_is_intact_as_long_as_its_broker_has_the_directory() -> None:
+    spare = UUID(int=78)
+    state = state_of([broker(1), broker(2, log_dirs=[DISK, spare]), topic(), partition(0, 1, 2), partition(1, 1, 2)])
+    state.replay_all(framed(change(0, directories=[DISK, marked_full(spare)])))
+    assert (state.image().failed_replicas, state.image().full_replicas) == ({(2, T, 0)}, {(2, T, 0)})
+    state.replay_all(framed(change(1, directories=[DISK, LOST])))
+    assert (state.image().failed_replicas, state.image().full_replicas) == ({(2, T, 0), (2, T, 1)}, {(2, T, 0)})
+    state.replay_all(framed(change(0, directories=[DISK, LOST])))
+    assert state.image().full_replicas == frozenset()
+    state.replay_all(framed(change(0, directories=[DISK, marked_full(spare)])))
+    lost = records.BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=12, log_dirs=[DISK])
+    state.replay_all(framed(lost))
+    assert (2, T, 0) in state.image().failed_replicas
+    assert state.image().full_replicas == frozenset()
 
 
 def test_features_have_the_offset_of_their_change_as_epoch() -> None:
