@@ -4,7 +4,8 @@ A run has some kinds of faults, not all: what one kind shows would else be hidde
 
 The promise under test: nothing acknowledged is lost whatever brokers are killed, paused, cut off or lose their power,
 in any number, at any time. A disk does not fail, and is not replaced by an empty one, while what another machine had in
-memory only may be gone, or before the disk replaced last is filled again: one of them has to be left.
+memory only may be gone, or before the disk replaced last is filled again: one of them has to be left. A disk that has
+failed may have lost what was not synced, so no other one is replaced before its replicas are in sync again.
 """
 
 import asyncio
@@ -82,6 +83,8 @@ class Faults:
         """Machines with a disk that has failed, or will."""
         self._dark: set[str] = set()
         """Machines whose power is about to fail."""
+        self._failed: set[str] = set()
+        """Machines with a disk that has failed, until all of their replicas are in sync again."""
         self._emptied: SimMachine | None = None
         """The machine whose disk was replaced last."""
         self._is_changing_disk = False
@@ -312,6 +315,7 @@ class Faults:
         number = self._random.choice((errno.EIO, errno.ENOSPC))
         machine.fs.fail(operation, LOG_FILES, error=number, skip=self._random.randrange(3), times=1)
         self._failing.add(machine.name)
+        self._failed.add(machine.name)
         self._later(3.0, lambda: self._mend(machine))
         return True
 
@@ -330,6 +334,9 @@ class Faults:
     def _replace_disk(self) -> bool:
         """A machine goes on with an empty disk, perhaps when the others have gone, too, and before they are back."""
         if self._observer.lost_power or self._dark or self._failing or self._is_refilling():
+            return False
+        self._failed = {each.name for each in self._machines if each.name in self._failed and not self._is_filled(each)}
+        if self._failed:
             return False
         machine = self._emptied = self._random.choice(self._machines)
         others = [other for other in self._running() if other is not machine]
@@ -355,9 +362,16 @@ class Faults:
         machine = self._emptied
         if machine is None or self._is_changing_disk:
             return self._is_changing_disk
+        is_filled = self._is_filled(machine)
+        if is_filled:
+            self._emptied = None
+        return not is_filled
+
+    def _is_filled(self, machine: SimMachine) -> bool:
+        """Whether all replicas of a machine are there and in sync."""
         number = int(machine.name[1:])
         image = self._coordination.image()
-        is_filled = machine.broker is not None and all(
+        return machine.broker is not None and all(
             number in part.isr
             and part.leader >= 0 > part.last_known_leader
             and held_by(machine, Place(topic.name, part.partition)) is not None
@@ -365,9 +379,6 @@ class Faults:
             for part in topic.partitions
             if number in part.replicas
         )
-        if is_filled:
-            self._emptied = None
-        return not is_filled
 
     def begin_lost_anew(self) -> None:
         """An operator gives up partitions that had one replica, on the disk that was replaced."""

@@ -101,6 +101,12 @@ def test_a_seed_that_has_found_something_finds_nothing_now(seed: int) -> None:
     sound_runs(f"{seed}:{seed + 1}", "--faults", "trim,power all,power,kill,disk")
 
 
+@pytest.mark.parametrize("seed", [806, 976])
+def test_a_seed_in_which_a_disk_was_replaced_ends_with_leaders_now(seed: int) -> None:
+    """Of replicas on disks that had failed; of one that had been filled again, which its process did not know."""
+    sound_runs(f"{seed}:{seed + 1}", "--quorum")
+
+
 def test_one_broker_under_three_controllers_loses_nothing() -> None:
     """Fenced, it acknowledges records of partitions that nobody else can lead."""
     reports = sound_runs("0:3", "--quorum", "--brokers", "1")

@@ -17,6 +17,7 @@ from ottla.log.fs import FileSystem
 from ottla.log.meta_properties import directory_uuid
 from ottla.log.new_log import NewLog
 from ottla.log.partition_log import PartitionLog
+from ottla.log.refill_marks import Refill
 
 logger: Final = logging.getLogger(__name__)
 
@@ -219,11 +220,11 @@ class LogDirectories:
                 older = log if _age(log) <= _age(twin) else twin
                 owner = next(d for d in self.directories if d.logs.get(partition) is older)
                 found[partition] = twin if older is log else log
-                leaders = self.refilling.get(partition)
+                refill = self.refilling.get(partition)
                 try:
-                    if leaders is not None:  # one is a copy of the other: both are incomplete
+                    if refill is not None:  # one is a copy of the other: both are incomplete
                         kept_by = next(d for d in self.directories if d.logs.get(partition) is found[partition])
-                        kept_by.mark_incomplete(partition, leaders)
+                        kept_by.mark_incomplete(partition, refill)
                     kept = owner.set_aside(partition)
                 except KafkaStorageError as problem:
                     logger.error("%s is there twice, and %s", partition, problem)
@@ -246,9 +247,9 @@ class LogDirectories:
         return next((directory for directory in self.directories if partition in directory.logs), None)
 
     @property
-    def refilling(self) -> dict[TopicPartition, Collection[BrokerId]]:
+    def refilling(self) -> dict[TopicPartition, Refill]:
         """Replicas that are not filled again yet; see `RefillMarks.marked`."""
-        return {tp: leaders for directory in self.online for tp, leaders in directory.refills.marked.items()}
+        return {tp: refill for directory in self.online for tp, refill in directory.refills.marked.items()}
 
     def end_refill(self, partition: TopicPartition) -> None:
         """As `RefillMarks.end`, in all."""
@@ -261,14 +262,14 @@ class LogDirectories:
         topic_id: TopicId | None,
         config: LogConfig,
         *,
-        refilled_after: Collection[BrokerId] | None = None,
+        refill: Refill | None = None,
     ) -> PartitionLog:
         """A new log in the directory with the fewest, of those that are neither cordoned nor full; see
         `LogDirectory.create`.
 
         Raises KafkaStorageError.
         """
-        log = self._for_new(partition).create(partition, topic_id, config, refilled_after=refilled_after)
+        log = self._for_new(partition).create(partition, topic_id, config, refill=refill)
         self.forget_vanished(partition)  # only now: what cannot be made, and marked, is lost still
         return log
 
@@ -306,10 +307,10 @@ class LogDirectories:
         """The directory with this absolute path, as `log.dirs` names it."""
         return next((directory for directory in self.directories if str(directory.path.absolute()) == path), None)
 
-    def set_aside(self, partition: TopicPartition, *, refilled_after: Collection[BrokerId] | None = None) -> Path:
+    def set_aside(self, partition: TopicPartition, *, refill: Refill | None = None) -> Path:
         """As `LogDirectory.set_aside`, in whichever directory has the log."""
         holder = next(d for d in self.directories if partition in d.logs)
-        return holder.set_aside(partition, refilled_after=refilled_after)
+        return holder.set_aside(partition, refill=refill)
 
     def delete_log(self, partition: TopicPartition) -> None:
         """Raises KafkaStorageError; nothing happens if there is no such log."""

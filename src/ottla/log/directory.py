@@ -25,7 +25,7 @@ from ottla.log.flush import FlushTicket
 from ottla.log.fs import LACKING, FileSystem, replace_atomically
 from ottla.log.new_log import NewLog
 from ottla.log.partition_log import PartitionLog
-from ottla.log.refill_marks import RefillMarks
+from ottla.log.refill_marks import Refill, RefillMarks
 
 logger: Final = logging.getLogger(__name__)
 
@@ -328,11 +328,11 @@ class LogDirectory:
         topic_id: TopicId | None,
         config: LogConfig,
         *,
-        refilled_after: Collection[BrokerId] | None = None,
+        refill: Refill | None = None,
     ) -> PartitionLog:
-        """A new, empty log. If it takes the place of a lost one, it is marked, with the leaders `refilled_after`, until
-        `refills.end`. Raises KafkaStorageError."""
-        new = self.begin(partition, topic_id, config, refilled_after=refilled_after)
+        """A new, empty log. If it takes the place of a lost one, it is marked with `refill` until `refills.end`. Raises
+        KafkaStorageError."""
+        new = self.begin(partition, topic_id, config, refill=refill)
         new.make()
         return self.take(new)
 
@@ -342,7 +342,7 @@ class LogDirectory:
         topic_id: TopicId | None,
         config: LogConfig,
         *,
-        refilled_after: Collection[BrokerId] | None = None,
+        refill: Refill | None = None,
     ) -> NewLog:
         """As `create`, up to where files are made; `take` has to follow. Raises KafkaStorageError."""
         if self.offline_reason is not None:
@@ -354,7 +354,7 @@ class LogDirectory:
             ) from problem
 
         def mark(directory: str) -> None:
-            self.refills.mark(directory, partition, refilled_after or ())
+            self.refills.mark(directory, partition, refill or Refill())
 
         self.being_made.add(partition)
         # Of a deleted or lost one of that name: what was true of it must not outlive it.
@@ -366,10 +366,10 @@ class LogDirectory:
             config,
             fs=self._fs,
             clock=self._clock,
-            prepare=None if refilled_after is None else mark,
-            before=checkpoints if refilled_after is None else None,
+            prepare=None if refill is None else mark,
+            before=checkpoints if refill is None else None,
             # Until it is marked, only the checkpoints record that it was here.
-            after=None if refilled_after is None else checkpoints,
+            after=None if refill is None else checkpoints,
         )
 
     def take(self, new: NewLog) -> PartitionLog:
@@ -393,18 +393,16 @@ class LogDirectory:
         Raises KafkaStorageError."""
         return self._open_or_remove(names.future_name(partition), partition, topic_id, config, Offset(0))
 
-    def promote(
-        self, future: PartitionLog, config: LogConfig, *, refilled_after: Collection[BrokerId] | None = None
-    ) -> PartitionLog:
+    def promote(self, future: PartitionLog, config: LogConfig, *, refill: Refill | None = None) -> PartitionLog:
         """Gives a copy that has been closed the partition's name, and opens it: not yet to be served.
 
-        `refilled_after` is that of a replica that is not filled again yet. The copy is marked before it gets the name:
+        `refill` is that of a replica that is not filled again yet. The copy is marked before it gets the name:
         a process that ends right after that must not find an incomplete log without a mark. Raises KafkaStorageError.
         """
         name = str(future.topic_partition)
         try:
-            if refilled_after is not None:
-                self.refills.mark(os.fspath(future.directory), future.topic_partition, refilled_after)
+            if refill is not None:
+                self.refills.mark(os.fspath(future.directory), future.topic_partition, refill)
             self._fs.rename(os.fspath(future.directory), self._file(name))
         except OSError as problem:
             self.report(problem)
@@ -497,9 +495,9 @@ class LogDirectory:
             self.report(problem)
             raise KafkaStorageError(f"cannot delete {partition} in {self._path}: {problem}") from problem
 
-    def set_aside(self, partition: TopicPartition, *, refilled_after: Collection[BrokerId] | None = None) -> Path:
+    def set_aside(self, partition: TopicPartition, *, refill: Refill | None = None) -> Path:
         """Takes away a log that belongs to no topic, or to one deleted before another got its name, or that parts from
-        its leader's; where its files are kept. With `refilled_after`, an empty log is to take its place: see `create`.
+        its leader's; where its files are kept. With `refill`, an empty log is to take its place: see `create`.
 
         Raises KafkaStorageError.
         """
@@ -508,20 +506,20 @@ class LogDirectory:
         path, kept = self._file(str(partition)), self._file(names.stray_name(partition))
         try:
             self.refills.end(partition)
-            if refilled_after is not None:
-                self.refills.mark_replaced(path, partition, refilled_after)
+            if refill is not None:
+                self.refills.mark_replaced(path, partition, refill)
             self._fs.rename(path, kept)
         except OSError as problem:
             self.report(problem)
             raise KafkaStorageError(f"cannot set {partition} in {self._path} aside: {problem}") from problem
-        if refilled_after is not None:
+        if refill is not None:
             self.refills.was_replaced(partition, kept)
         return Path(kept)
 
-    def mark_incomplete(self, partition: TopicPartition, leaders: Collection[BrokerId]) -> None:
+    def mark_incomplete(self, partition: TopicPartition, refill: Refill) -> None:
         """Marks a log that is to be filled again; see `RefillMarks`. Raises KafkaStorageError."""
         try:
-            self.refills.mark(self._file(str(partition)), partition, leaders)
+            self.refills.mark(self._file(str(partition)), partition, refill)
         except OSError as problem:
             self.report(problem)
             raise KafkaStorageError(f"cannot mark {partition} in {self._path} as incomplete: {problem}") from problem

@@ -276,8 +276,8 @@ class AlterLogDirs:
         self._align(source, future)
         future.release()
         directory, partition = move.directory, move.partition
-        leaders = self._directories.refilling.get(partition.topic_partition)
-        copy = move.future = directory.promote(future, source.config, refilled_after=leaders)
+        refill = self._directories.refilling.get(partition.topic_partition)
+        copy = move.future = directory.promote(future, source.config, refill=refill)
         while copy.log_end_offset < source.log_end_offset:
             found = source.read_blocking(
                 copy.log_end_offset, CHUNK_BYTES, upper_bound=source.log_end_offset, min_one_message=True

@@ -27,6 +27,7 @@ from ottla.errors import (
     UnknownTopicOrPartition,
 )
 from ottla.ids import BrokerId, LeaderEpoch, PartitionId, TopicId, TopicName, TopicPartition
+from ottla.log.refill_marks import Refill
 from ottla.replication.delayed import ParkedFetches, Wakings
 from ottla.replication.disk_threads import DiskThreads
 from ottla.replication.environment import LedChanges, ReplicaEnvironment
@@ -178,7 +179,7 @@ class ReplicaManager:
             flusher.start()
             directory.on_start_moved = self._start_moved
         self._loaded = loaded
-        self._refilling.load()
+        self._refilling.load(self._metadata.image, self._broker_id)
         if in_cluster:
             self._end_following = self._metadata.subscribe(self._follow_cluster)
             return
@@ -345,10 +346,10 @@ class ReplicaManager:
             if is_lost and not may_lack:
                 raise self._lost(tp)
             self._offline.discard(tp)
-            refilled_after = self._refilling.leaders(tp) if is_lost and not is_new else None
-            found = self.directories.create_log(tp, topic_id, settings, refilled_after=refilled_after)
-            if refilled_after is not None:
-                self._refilling.begin(tp, refilled_after)
+            refill = self._refilling.anew(tp, self._metadata.image, self._broker_id) if is_lost and not is_new else None
+            found = self.directories.create_log(tp, topic_id, settings, refill=refill)
+            if refill is not None:
+                self._refilling.begin(tp, refill)
         else:
             found.assign_topic_id(topic_id)  # where that fails, the log is found again by the next attempt
             del self._loaded[tp]
@@ -369,17 +370,17 @@ class ReplicaManager:
         """Follow with an empty log; the files of the one before stay under another name. See `StartingOver.begin`."""
         self._starting_over.begin(partition, reason)
 
-    def set_replica_aside(self, partition: Partition, leaders: set[BrokerId]) -> Path:
+    def set_replica_aside(self, partition: Partition, leaders: frozenset[BrokerId]) -> Path:
         """Remove a replica that is to be filled again, and not from these leaders; where its files are kept. Raises
         KafkaStorageError; then it counts as offline."""
-        tp = partition.topic_partition
+        tp, refill = partition.topic_partition, Refill(leaders)
         self._remove(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         try:
-            kept = self.directories.set_aside(tp, refilled_after=leaders)
+            kept = self.directories.set_aside(tp, refill=refill)
         except KafkaStorageError:
             self._offline.add(tp)
             raise
-        self._refilling.begin(tp, leaders)
+        self._refilling.begin(tp, refill)
         return kept
 
     def change_log(self, partition: Partition, copy: "PartitionLog") -> None:

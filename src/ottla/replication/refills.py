@@ -4,14 +4,16 @@ Each is marked on the disk (`log.refill_marks`), so that a broker that is restar
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
+from ottla.cluster.image import NO_LEADER
 from ottla.errors import KafkaStorageError
 from ottla.ids import BrokerId, TopicPartition
+from ottla.log.refill_marks import NOT_KNOWN, Refill
 
 if TYPE_CHECKING:
-    from ottla.cluster.image import MetadataImage
+    from ottla.cluster.image import MetadataImage, PartitionImage
     from ottla.log.directories import LogDirectories
 
 log = logging.getLogger(__name__)
@@ -32,55 +34,81 @@ class Refills:
 
     def __init__(self, directories: "LogDirectories") -> None:
         self._directories = directories
-        self._leaders: dict[TopicPartition, set[BrokerId]] = {}
+        self._refills: dict[TopicPartition, Refill] = {}
 
-    def load(self) -> None:
-        """Take over the marks in the directories."""
-        self._leaders = {tp: set(leaders) for tp, leaders in self._directories.refilling.items()}
-        if self._leaders:
+    def load(self, image: "MetadataImage", broker_id: BrokerId) -> None:
+        """Take over the marks in the directories, without those that are out of date in the image."""
+        self._refills = self._directories.refilling
+        self.end_where_in_sync(image, image, broker_id)
+        if self._refills:
             log.warning(
                 "%d replicas were not filled again yet when this broker ended: they do not lead before they have been "
                 "in sync",
-                len(self._leaders),
+                len(self._refills),
             )
 
     def take_over(self, partition: TopicPartition) -> None:
         """Take over the mark of a replica that is opened later than the others."""
-        leaders = self._directories.refilling.get(partition)
-        if leaders is not None:
-            self._leaders[partition] = set(leaders)
+        refill = self._directories.refilling.get(partition)
+        if refill is not None:
+            self._refills[partition] = refill
 
     def __bool__(self) -> bool:
-        return bool(self._leaders)
+        return bool(self._refills)
 
     def __contains__(self, partition: TopicPartition) -> bool:
-        return partition in self._leaders
+        return partition in self._refills
 
     def __iter__(self) -> Iterator[TopicPartition]:
-        return iter(tuple(self._leaders))
+        return iter(tuple(self._refills))
 
-    def leaders(self, partition: TopicPartition) -> set[BrokerId]:
+    def leaders(self, partition: TopicPartition) -> Collection[BrokerId]:
         """The leaders for whose sake its log was set aside; none if it was lost with a disk, or is not refilled."""
-        return self._leaders.get(partition, set())
+        return self._refills.get(partition, Refill()).leaders
 
-    def begin(self, partition: TopicPartition, leaders: set[BrokerId]) -> None:
+    def anew(self, partition: TopicPartition, image: "MetadataImage", broker_id: BrokerId) -> Refill:
+        """The refill of a replica that begins empty, perhaps not for the first time."""
+        known = image.partition(partition)
+        is_counted_on = (
+            known is None
+            or not image.elects_eligible  # else eligible replicas are none that may have lost records
+            or broker_id in (*known.isr, *known.eligible, known.leader, known.last_known_leader)
+        )
+        since = NOT_KNOWN if known is None or is_counted_on else known.partition_epoch
+        return Refill(self.leaders(partition), since)
+
+    def begin(self, partition: TopicPartition, refill: Refill) -> None:
         """It is to be filled again. The directories mark it with its new log."""
-        self._leaders[partition] = leaders
+        self._refills[partition] = refill
 
     def end(self, partition: TopicPartition) -> None:
         """It has been in sync, or is not the replica any longer that was lost."""
-        self._leaders.pop(partition, None)
+        self._refills.pop(partition, None)
         self._directories.end_refill(partition)
 
     def end_where_in_sync(self, old: "MetadataImage", new: "MetadataImage", broker_id: BrokerId) -> None:
-        """End the refills of replicas that a leader counts as in sync, and of topics that are deleted."""
+        """End the refills of replicas that a leader counts as in sync, or has counted, and of topics that are
+        deleted."""
         for partition in self:
             part = new.partition(partition)
             if part is None:
                 if old.partition(partition) is not None:  # else this broker has not received the topics yet
                     self.end(partition)
-            elif broker_id in part.isr and part.leader >= 0 and part.leader != broker_id:
+            elif _is_filled(part, broker_id, self._refills[partition].since):
                 self.end(partition)
+
+
+def _is_filled(part: "PartitionImage", broker_id: BrokerId, since: int) -> bool:
+    """Whether a leader has had it in sync after the partition epoch `since`.
+
+    A process that ends at that moment does not see it. When the next process starts, the replica may be eligible, and
+    no other one: from `since` on, only a replica that has been in sync becomes eligible.
+    """
+    if part.partition_epoch <= since:
+        return False
+    if part.leader not in (NO_LEADER, broker_id) and broker_id in part.isr:
+        return True
+    return since != NOT_KNOWN and broker_id in part.eligible
 
 
 def lost(tp: TopicPartition, *, is_set_aside: bool) -> KafkaStorageError:

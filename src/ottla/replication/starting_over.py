@@ -76,7 +76,7 @@ class StartingOver:
             known.isr,
             partition.partition_epoch,
         )
-        kept = self._replicas.set_replica_aside(partition, {*leaders, partition.leader})
+        kept = self._replicas.set_replica_aside(partition, frozenset((*leaders, partition.leader)))
         log.error(
             "%s: %s. Committed records would be truncated, so its log is kept in %s, and everything is copied from "
             "broker %d: %s",

@@ -13,7 +13,7 @@ from ottla.ids import BrokerId, LeaderEpoch, Offset, PartitionId, TopicName, Top
 from ottla.log import checkpoints, names
 from ottla.log.directories import LogDirectories
 from ottla.log.directory import RECOVERY_POINTS, LogDirectory
-from ottla.log.refill_marks import MARK
+from ottla.log.refill_marks import MARK, Refill
 from ottla.records.record import Record, encode_batch
 from ottla.testing.faulty_fs import FaultyFS, Operation, Survival
 
@@ -310,7 +310,7 @@ def test_a_lost_partition_stays_lost_until_its_new_log_is_made_and_marked(fs: Fa
     directories = with_vanished(fs)
     fs.fail(Operation.WRITE, f"*/{T0}/{MARK}", error=errno.ENOSPC)
     with pytest.raises(KafkaStorageError):
-        directories.create_log(T0, None, CONFIG, refilled_after=())
+        directories.create_log(T0, None, CONFIG, refill=Refill())
     assert directories.lacks(T0)
     fs.crash(Survival.NOTHING)
     assert opened(fs).lacks(T0)
@@ -319,11 +319,12 @@ def test_a_lost_partition_stays_lost_until_its_new_log_is_made_and_marked(fs: Fa
 @pytest.mark.parametrize("survival", [Survival.NOTHING, Survival.RANDOM])
 def test_the_mark_of_a_replica_that_is_filled_again_outlives_a_power_failure(fs: FaultyFS, survival: Survival) -> None:
     directories = with_vanished(fs)
-    directories.create_log(T0, None, CONFIG, refilled_after=(BrokerId(7),))
+    refill = Refill(frozenset((BrokerId(7), BrokerId(8))), since=4)
+    directories.create_log(T0, None, CONFIG, refill=refill)
     assert T0 not in recovery_points(fs, directories)
     fs.crash(survival)
     later = opened(fs)
-    assert later.refilling == {T0: {BrokerId(7)}} or later.lacks(T0)
+    assert later.refilling == {T0: refill} or later.lacks(T0)
 
 
 def test_the_mark_of_a_log_set_aside_outlives_a_power_failure(fs: FaultyFS, directories: LogDirectories) -> None:
@@ -331,7 +332,7 @@ def test_the_mark_of_a_log_set_aside_outlives_a_power_failure(fs: FaultyFS, dire
     log.append_as_leader(batch(), LeaderEpoch(0))
     log.flush()
     on_the_disk(fs, directories)
-    directories.set_aside(T0, refilled_after=(BrokerId(7),))
+    directories.set_aside(T0, refill=Refill((BrokerId(7),)))
     fs.crash(Survival.NOTHING)
     assert T0 in opened(fs).refilling, "its name is the old one again"
 

@@ -17,7 +17,7 @@ from ottla.log import checkpoints, meta_properties
 from ottla.log.directories import LogDirectories
 from ottla.log.directory import LogDirectory
 from ottla.log.fs import FileSystem, RealFileSystem
-from ottla.log.refill_marks import MARK
+from ottla.log.refill_marks import MARK, Refill
 from ottla.records.record import Record, encode_batch
 from ottla.testing.faulty_fs import FaultyFS, Operation
 
@@ -155,7 +155,7 @@ def test_a_log_that_could_not_be_opened_for_lack_of_room_is_opened_later() -> No
     files = FaultyFS()
     files.make_directory("/data")
     directories = _open(Path("/data"), fs=files)
-    log = directories.create_log(_tp(0), None, CONFIG, refilled_after=[BrokerId(7)])
+    log = directories.create_log(_tp(0), None, CONFIG, refill=Refill([BrokerId(7)]))
     log.append_as_leader(_batch(), LeaderEpoch(0))
     log.high_watermark = Offset(2)
     directories.close()
@@ -171,7 +171,7 @@ def test_a_log_that_could_not_be_opened_for_lack_of_room_is_opened_later() -> No
         directory.open(_tp(0), CONFIG)
     directory.take_reopened(directory.open(_tp(0), CONFIG))
     assert (directory.logs[_tp(0)].log_end_offset, directory.logs[_tp(0)].high_watermark) == (2, 2)
-    assert again.refilling == {_tp(0): {7}}
+    assert again.refilling == {_tp(0): Refill({BrokerId(7)})}
     assert again.lacking_to_open(_tp(0)) is None
     again.close()
     assert files.exists("/data/.kafka_cleanshutdown")

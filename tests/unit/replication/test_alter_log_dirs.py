@@ -14,7 +14,7 @@ from ottla.errors import ApiError, ErrorCode, KafkaStorageError
 from ottla.ids import BrokerId, LeaderEpoch, Offset, PartitionId, TopicName, TopicPartition
 from ottla.log.directories import LogDirectories
 from ottla.log.partition_log import PartitionLog
-from ottla.log.refill_marks import MARK
+from ottla.log.refill_marks import MARK, Refill
 from ottla.records.batch import iter_batches
 from ottla.records.record import Record, decode_records, encode_batch
 from ottla.replication.alter_log_dirs import AlterLogDirs
@@ -241,7 +241,7 @@ def test_a_replica_that_is_filled_again_is_known_as_such_when_its_move_is_cut_sh
     """Both directories have the replica then, and the copy is the one that stays: it is in the first of them."""
     bench = Bench(FaultyFS())
     bench.directories.preferred[T0] = bench.directories.directories[1]
-    bench.replicas.held = Held(bench.directories.create_log(T0, None, CONFIG, refilled_after={BrokerId(7)}))
+    bench.replicas.held = Held(bench.directories.create_log(T0, None, CONFIG, refill=Refill({BrokerId(7)}, since=4)))
     rename = FaultyFS.rename
     is_renamed: list[bool] = []
 
@@ -269,7 +269,7 @@ def test_a_replica_that_is_filled_again_is_known_as_such_when_its_move_is_cut_sh
         bench.fs.remove(f"/a/{T0}/{MARK}")
     bench.open()
     assert bench.log.directory.parent == Path("/a")
-    assert bench.directories.refilling == {T0: {BrokerId(7)}}
+    assert bench.directories.refilling == {T0: Refill({BrokerId(7)}, since=4)}
     bench.directories.end_refill(T0)
     bench.directories.close()
     bench.open()
