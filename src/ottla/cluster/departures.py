@@ -16,8 +16,8 @@ from typing import Final
 
 from ottla.cluster.commands import Command, SetPartitions
 from ottla.cluster.controller import with_leader
-from ottla.cluster.image import NO_LEADER, MetadataImage, PartitionImage, Replica
-from ottla.ids import BrokerId, TopicName
+from ottla.cluster.image import NO_LEADER, MetadataImage, PartitionImage, Replica, TopicImage
+from ottla.ids import BrokerId, TopicId, TopicName
 from ottla.protocol.compiled import Steps
 
 MinInSync = Callable[[TopicName], int]
@@ -87,17 +87,22 @@ def with_departures(
         departed, eligible = kept(before.departed), 0
     if after.begins_anew or commits(after, min_in_sync):
         eligible = 0
-    return _with_departed(after, departed, eligible)
+    return _with_departed(after, departed, eligible, last_is_lost=after.last_known_leader in offline)
 
 
-def _with_departed(partition: PartitionImage, departed: tuple[BrokerId, ...], eligible: int) -> PartitionImage:
-    """The partition with these. Of one that nobody leads, the last leader alone is kept beside the eligible ones: a
-    genuine controller elects a last known replica only if records name no other."""
+def _with_departed(
+    partition: PartitionImage, departed: tuple[BrokerId, ...], eligible: int, *, last_is_lost: bool
+) -> PartitionImage:
+    """The partition with these. Of one that waits for its last leader, only that is kept: a genuine controller elects a
+    last known replica only if records name no other. `last_is_lost`: it has nothing to lead with."""
     if partition.is_abandoned:
         last = partition.last_known_leader
+        others = tuple(replica for replica in departed[eligible:] if replica != last)
         departed = departed[:eligible]
         if last not in (NO_LEADER, *departed):
             departed += (last,)
+        if last != NO_LEADER and (eligible or last_is_lost):
+            departed += others
     if (departed, eligible) == (partition.departed, partition.eligible_count):
         return partition
     return partition._replace(departed=departed, eligible_count=eligible)
@@ -118,9 +123,19 @@ def forget_eligible(image: MetadataImage, min_in_sync: MinInSync) -> list[SetPar
     return changes
 
 
-def without_unclean(image: MetadataImage, broker_id: BrokerId) -> list[SetPartitions]:
+def without_unclean(
+    image: MetadataImage, broker_id: BrokerId, lost: Callable[[TopicId, PartitionImage], bool]
+) -> list[SetPartitions]:
     """Take a broker that may have lost what it had not synced from the eligible replicas (KIP-966): it was neither
-    stopped in order, nor killed on a machine that went on."""
+    stopped in order, nor killed on a machine that went on. `lost`: is its whole replica gone, with its directory?"""
+    gone = image.failed_replicas - image.full_replicas
+
+    def last_is_lost(topic: TopicImage, partition: PartitionImage) -> bool:
+        last = partition.last_known_leader
+        return (last, topic.name, partition.partition) in gone or (
+            last == broker_id and lost(topic.topic_id, partition)
+        )
+
     changes: list[SetPartitions] = []
     for topic in image.topics.values():
         changed = tuple(
@@ -132,6 +147,7 @@ def without_unclean(image: MetadataImage, broker_id: BrokerId) -> list[SetPartit
                     *partition.departed[partition.eligible_count :],
                 ),
                 partition.eligible_count - 1,
+                last_is_lost=last_is_lost(topic, partition),
             )
             for partition in topic.partitions
             if broker_id in partition.eligible

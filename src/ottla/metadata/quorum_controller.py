@@ -33,7 +33,7 @@ from ottla.cluster.elections import Outages, elect_where_needed, may_hand_over, 
 from ottla.cluster.image import NO_LEADER, MetadataImage
 from ottla.cluster.isr_changes import IsrChange
 from ottla.cluster.metadata_log.levels import CONTROLLER_REGISTRATIONS_SINCE, CORDONED_SINCE, DIRECTORIES_SINCE
-from ottla.cluster.metadata_log.registrations import BrokerRegistration
+from ottla.cluster.metadata_log.registrations import BrokerRegistration, registered_broker
 from ottla.cluster.reassignments import finish_reassignments
 from ottla.cluster.replica_directories import plan_assignments
 from ottla.config.broker import BrokerConfig
@@ -349,7 +349,7 @@ class QuorumController:
             if is_other and (known is None or request.previous_broker_epoch != known.epoch):
                 if known is not None and not known.fenced:  # to leave the in-sync sets may make it eligible
                     await self._commit_without(known, [fencing(known, fenced=True)])
-                unclean = without_unclean(self.image, broker_id)
+                unclean = without_unclean(self.image, broker_id, state.topics.lost_by(registered_broker(record)))
                 await self.decisions.commit_records([], unclean, notes_departures=False)
                 record.broker_epoch = self._keeper.next_offset
             if known is not None and is_other:

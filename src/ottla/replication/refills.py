@@ -116,10 +116,15 @@ def lost(tp: TopicPartition, *, is_set_aside: bool) -> KafkaStorageError:
     if is_set_aside:
         return KafkaStorageError(
             f"{tp} was set aside by this broker, since it parted from its leader, and has not been in sync since: "
-            f"another replica has to lead. What it had is in a directory {tp}.*-stray. If no replica has more, "
-            f"`ottla cluster elect {tp.topic} --unclean` begins it anew, empty"
+            f"another replica has to lead. What it had is in a directory {tp}.*-stray. If none does, {_way_out(tp)}"
         )
     return KafkaStorageError(
-        f"{tp} was lost with a disk of this broker, and another replica has to lead. If none has it, "
-        f"`ottla cluster elect {tp.topic} --unclean` begins it anew, empty"
+        f"{tp} was lost with a disk of this broker, and another replica has to lead. If none does, {_way_out(tp)}"
+    )
+
+
+def _way_out(tp: TopicPartition) -> str:
+    return (
+        f"`ottla cluster elect {tp.topic} --unclean` elects the replica that left the in-sync set last, or begins the "
+        "partition anew, empty, if no other has anything"
     )

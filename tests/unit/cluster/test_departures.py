@@ -8,7 +8,7 @@ from ottla.cluster.controller_requests import Sender, requests_after, requests_t
 from ottla.cluster.departures import forget_eligible, note_departures, with_departures, without_unclean
 from ottla.cluster.elections import NO_OUTAGES, Outages, elect_where_needed, plan_election
 from ottla.cluster.image import ELIGIBLE_LEADER_REPLICAS, NO_LEADER, MetadataImage, PartitionImage, Replica
-from ottla.ids import BrokerId, PartitionId, TopicName, TopicPartition
+from ottla.ids import BrokerId, PartitionId, TopicId, TopicName, TopicPartition
 from ottla.metadata.store import layout
 from ottla.metadata.store.base import Create, Node
 from ottla.protocol.messages.leader_and_isr import LeaderAndIsrRequest
@@ -155,6 +155,11 @@ def with_eligible_leaders(part: PartitionImage, *alive: int, lost: tuple[int, ..
     return after.topics[T].partitions[0]
 
 
+def keeps_its_disk(topic_id: TopicId, partition: PartitionImage) -> bool:
+    """No replica is lost with the directory that it is in."""
+    return False
+
+
 def test_an_eligible_replica_leads_at_once_and_the_one_before_becomes_eligible() -> None:
     """KIP-966: with LAST, nothing has been committed without 2."""
     after = with_eligible_leaders(LAST, 1, 2)
@@ -167,7 +172,7 @@ def test_an_eligible_replica_leads_at_once_and_the_one_before_becomes_eligible()
 
 def test_the_last_one_in_sync_becomes_eligible_when_it_goes() -> None:
     gone = with_eligible_leaders(LAST, 1)
-    assert (gone.leader, gone.isr, gone.eligible, gone.departed) == (NO_LEADER, (), (3, 2), (3, 2))
+    assert (gone.leader, gone.isr, gone.eligible, gone.departed) == (NO_LEADER, (), (3, 2), (3, 2, 1))
     assert gone.last_known_leader == 3
     assert with_eligible_leaders(gone, 1) == gone
     assert with_eligible_leaders(gone, 1, 2).leader == 2
@@ -179,13 +184,13 @@ def test_the_last_one_in_sync_becomes_eligible_when_it_goes() -> None:
 def test_the_last_leader_leads_again_where_no_replica_is_eligible() -> None:
     """Both have restarted in a way in which records may be lost: the leader had synced what it acknowledged."""
     gone = with_eligible_leaders(LAST, 1)
-    (three,) = without_unclean(image_of(gone, 1, 3), BrokerId(3))
+    (three,) = without_unclean(image_of(gone, 1, 3), BrokerId(3), keeps_its_disk)
     part = three.partitions[0]
-    assert (part.eligible, part.departed) == ((2,), (2, 3))
+    assert (part.eligible, part.departed) == ((2,), (2, 3, 1))
     assert with_eligible_leaders(part, 1, 3).leader == NO_LEADER, "2 may have what 3 has lost"
-    (both,) = without_unclean(image_of(part, 1, 2, 3), BrokerId(2))
+    (both,) = without_unclean(image_of(part, 1, 2, 3), BrokerId(2), keeps_its_disk)
     part = both.partitions[0]
-    assert (part.eligible, part.departed) == ((), (3,))
+    assert (part.eligible, part.departed) == ((), (3,)), "a genuine controller elects 3 only if it is alone"
     assert with_eligible_leaders(part, 1, 2).leader == NO_LEADER
     assert with_eligible_leaders(part, 1, 2, 3, lost=(3,)).leader == NO_LEADER, "its disk was replaced"
     again = with_eligible_leaders(part, 1, 2, 3)
@@ -205,11 +210,43 @@ def test_an_operator_gets_an_eligible_one_and_else_the_last_leader() -> None:
     unclean = ElectionType.UNCLEAN
     (chosen,) = plan_election(image_of(gone, 1, 2), NO_OUTAGES, T0, unclean).partitions
     assert chosen.leader == 2
-    (doubtful,) = without_unclean(image_of(gone, 1, 3), BrokerId(3))
+    (doubtful,) = without_unclean(image_of(gone, 1, 3), BrokerId(3), keeps_its_disk)
     (chosen,) = plan_election(image_of(doubtful.partitions[0], 1, 3), NO_OUTAGES, T0, unclean).partitions
     assert chosen.leader == 3
     (chosen,) = plan_election(image_of(gone, 1), NO_OUTAGES, T0, unclean).partitions
     assert chosen.leader == 1
+
+
+def test_an_operator_gets_the_one_that_left_last_where_the_last_leader_does_not_come_back() -> None:
+    """However it went: 3 was the last one in sync, and nothing was committed without 2 when 1 left."""
+
+    def chosen(part: PartitionImage, *alive: int, lost: frozenset[Replica] = frozenset()) -> BrokerId:
+        (found,) = plan_election(image_of(part, *alive), Outages(offline=lost), T0, ElectionType.UNCLEAN).partitions
+        return found.leader
+
+    one_is_enough = shrunk(shrunk(START, 1, 3, min_in_sync=1), 3, min_in_sync=1)
+    assert (one_is_enough.departed, one_is_enough.eligible) == (ids(1, 2), ())
+    reordered = one_is_enough._replace(replicas=ids(2, 1, 3))
+    gone = with_eligible_leaders(reordered, 1, 2)
+    assert (gone.eligible, gone.departed) == (ids(3), ids(3, 1, 2))
+    assert chosen(gone, 1, 2) == 1, "its machine is gone"
+
+    replica: Replica = (BrokerId(3), T, PartitionId(0))
+    (empty,) = without_unclean(image_of(gone, 1, 2, 3), BrokerId(3), lambda topic_id, partition: True)
+    part = empty.partitions[0]
+    assert (part.eligible, part.departed, part.last_known_leader) == ((), ids(3, 1, 2), 3)
+    assert chosen(part, 1, 2, 3, lost=frozenset((replica,))) == 1, "its disk was replaced"
+    after = with_departures(part, part._replace(partition_epoch=part.partition_epoch + 1), ids(3), 2)
+    assert after.departed == ids(3, 1, 2)
+
+    two_left = with_eligible_leaders(LAST._replace(replicas=ids(1, 2, 3)), 1)
+    assert two_left.eligible == ids(3, 2)
+    (first,) = without_unclean(image_of(two_left, 1, 2, 3), BrokerId(3), lambda topic_id, partition: True)
+    image = image_of(first.partitions[0], 1, 2, 3)._replace(failed_replicas=frozenset((replica,)))
+    (second,) = without_unclean(image, BrokerId(2), keeps_its_disk)
+    part = second.partitions[0]
+    assert (part.eligible, part.departed) == ((), ids(3, 2, 1))
+    assert chosen(part, 1, 2, 3, lost=frozenset((replica,))) == 2
 
 
 def test_without_the_feature_what_it_has_left_behind_is_elected_all_the_same() -> None:

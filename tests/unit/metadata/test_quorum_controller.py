@@ -18,7 +18,7 @@ from tests.support.quorum_brokers import (
 from ottla.cluster.broker_sessions import BrokerSessions
 from ottla.cluster.commands import CreateTopic
 from ottla.cluster.configs import ConfigChange, ConfigEdit, ConfigOperation
-from ottla.cluster.controller import NewTopic
+from ottla.cluster.controller import ElectionType, NewTopic
 from ottla.cluster.features import FeatureUpdate
 from ottla.cluster.image import NO_LEADER, PartitionImage, ResourceType
 from ottla.cluster.isr_changes import IsrChange
@@ -462,6 +462,33 @@ class TestReplicas:
             assert (part(alone).leader, part(alone).eligible) == (NO_LEADER, (2,))
             await FakeBroker(alone, 2, process=2).start(previous_broker_epoch=-1)
             assert (part(alone).leader, part(alone).isr, part(alone).eligible) == (1, (1,), ())
+
+        run(scenario)
+
+    @pytest.mark.parametrize("is_replaced", [True, False])
+    def test_the_order_in_which_replicas_left_outlives_the_disk_of_the_last_leader(self, is_replaced: bool) -> None:
+        """An operator has one of the others lead. A disk that is there has everything, and its broker leads again."""
+
+        async def scenario(alone: ControllerAlone) -> None:
+            before, after = UUID(int=11 << 90), UUID(int=12 << 90)
+            one = await FakeBroker(alone, 1).start(log_dirs=[before])
+            for number in (2, 3):
+                await FakeBroker(alone, number).start()
+            await create_topic(alone, "t", [1, 2, 3], min_insync_replicas="1")
+            await alone.controller.change_in_sync(ONE, one.epoch, [shrink(alone, one, ONE, THREE)])
+            await alone.controller.change_in_sync(ONE, one.epoch, [shrink(alone, one, ONE)])
+            one.kill()
+            await asyncio.sleep(12)
+            assert (part(alone).leader, part(alone).departed) == (NO_LEADER, (1, 3, 2))
+            back = FakeBroker(alone, 1, process=2)
+            await back.start(log_dirs=[after if is_replaced else before], previous_broker_epoch=-1)
+            if not is_replaced:
+                assert part(alone).leader == 1
+                return
+            assert (part(alone).leader, part(alone).departed, part(alone).eligible) == (NO_LEADER, (1, 3, 2), ())
+            at = TopicPartition(T, PartitionId(0))
+            chosen = await alone.controller.decisions.elect_leaders([at], ElectionType.UNCLEAN)
+            assert (chosen, part(alone).leader) == ([None], 3)
 
         run(scenario)
 

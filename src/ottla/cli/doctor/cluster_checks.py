@@ -126,7 +126,11 @@ def _check_partitions(cluster: Cluster) -> Iterator[Remark]:
     behind = sum(len(state.in_sync) < len(state.replicas) for state in cluster.partitions.values())
     alone = {each.topic for each, state in cluster.partitions.items() if len(state.replicas) == 1}
     if offline:
-        yield wrong("partitions", f"{offline} have no leader", "start the brokers that have their replicas")
+        yield wrong(
+            "partitions",
+            f"{offline} have no leader",
+            "start the brokers that have their replicas; if these run, their logs name what is lost, and the way out",
+        )
     if behind:
         yield warning("partitions", f"{behind} have replicas that are not in sync", "see ottla cluster info")
     if alone and len(cluster.brokers) > 1:

@@ -10,8 +10,10 @@ committed, and the last known ones, which may lack some of it (KIP-966). The ima
     begins_anew               likewise, where the first two are the leader itself: it was elected without data. Kafka
                               never names a replica twice
 
-A genuine controller understands this as it should: it elects eligible ones, and a last known one that is alone. What it
-writes itself is understood, too: a partition that nobody leads has the leader before as last known one.
+A genuine controller understands this as it should: it elects eligible ones, and a last known one that is alone. So the
+last leader is alone where it is waited for; where an eligible one is, or the last leader's disk is lost, the others
+follow in their order, for an unclean election. What a genuine controller writes is understood, too: a partition that
+nobody leads has the leader before as last known one.
 Source: KIP-966 and KIP-858; Kafka 4.3, `PartitionRegistration`.
 """
 
@@ -195,7 +197,8 @@ def recorded(image: PartitionImage) -> tuple[int, Brokers, Brokers]:
         return RECOVERING, eligible, (image.leader, image.leader, *rest)
     if image.last_known_leader != NO_LEADER:
         if image.is_abandoned:
-            return RECOVERED, eligible, (image.last_known_leader,)
+            last = image.last_known_leader
+            return RECOVERED, eligible, (last, *(replica for replica in rest if replica != last))
         return RECOVERING, eligible, (image.last_known_leader, *rest)
     return RECOVERED, eligible, rest
 

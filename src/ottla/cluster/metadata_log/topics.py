@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
-from ottla.cluster.image import Replica, TopicImage
+from ottla.cluster.image import PartitionImage, Replica, TopicImage
 from ottla.cluster.metadata_log.partitions import (
+    LOST,
     MOST_SHARED,
     PartitionState,
     Sharing,
@@ -197,6 +198,16 @@ class Topics:
             self._is_full = is_full
             self._failed = FailedReplicas(frozenset(is_full), frozenset(filter(is_full.get, is_full)))
         return self._failed
+
+    def lost_by(self, broker: BrokerRegistration) -> Callable[[TopicId, PartitionImage], bool]:
+        """Whether a broker that is about to register so lacks the directory of its replica of a partition."""
+
+        def is_lost(topic_id: TopicId, partition: PartitionImage) -> bool:
+            directories = self.states[topic_id].partitions[partition.partition].directories
+            where = dict(zip(partition.replicas, directories, strict=True)).get(broker.broker_id, LOST)
+            return not broker.is_online(where) and not broker.is_full(where)
+
+        return is_lost
 
     def _failed_of(
         self, touched: Iterable[tuple[TopicState, set[int] | None]], brokers: Mapping[int, BrokerRegistration]

@@ -86,9 +86,8 @@ def _partitions(draw: st.DrawFn, number: int, before: PartitionImage | None) -> 
     begins_anew = leader != NO_LEADER and draw(st.booleans())
     eligible = draw(st.integers(0, len(departed)))
     last_known = NO_LEADER if begins_anew else draw(st.sampled_from([*previous, NO_LEADER]))
-    if leader == NO_LEADER and not isr:  # the last leader is eligible, or the only other one
+    if leader == NO_LEADER and not isr:  # the last leader is eligible, or the first of the others
         last_known = draw(st.sampled_from(departed[: eligible + 1])) if departed else NO_LEADER
-        departed = departed[: eligible + (last_known not in (NO_LEADER, *departed[:eligible]))]
     return PartitionImage(
         PartitionId(number),
         leader,
