@@ -23,6 +23,8 @@ FOUND_BY = {
     Breakage.TWO_CHANGES: 7,
     Breakage.UNSYNCED_LOG: 0,
     Breakage.SECOND_VOTE: 0,
+    Breakage.UNSYNCED_START: 2,
+    Breakage.UNSAVED_VOTE: 2,
 }
 """Seeds of docs/simulation.md."""
 

@@ -33,6 +33,8 @@ class Breakage(Enum):
     TWO_CHANGES = "two-changes"
     UNSYNCED_LOG = "unsynced-log"
     SECOND_VOTE = "second-vote"
+    UNSYNCED_START = "unsynced-start"
+    UNSAVED_VOTE = "unsaved-vote"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,31 @@ def _second_vote() -> AbstractContextManager[Any]:
     return patch.object(voting, "may_grant", grants)
 
 
+@contextmanager
+def _unsynced_start() -> Iterator[None]:
+    """A host that starts takes for synced what it finds in its files, as a process may after one that was killed, or
+    whose sync has failed."""
+    recover = Disk.recover
+
+    def trust(self: Disk) -> None:
+        synced = self.synced
+        recover(self)
+        self.synced = max(self.start.offset, min(synced, self.end.offset))
+
+    with patch.object(Disk, "recover", trust):
+        yield
+
+
+def _unsaved_vote() -> AbstractContextManager[Any]:
+    """A host goes on although its disk, as long as it fails, takes no `quorum-state`."""
+
+    def save(self: World, disk: Disk, state: ElectionState) -> None:
+        if not self.trouble.failing:
+            disk.election = state
+
+    return patch.object(World, "save_election", save)
+
+
 BREAKAGES: Final = {
     Breakage.UNSYNCED_VOTE: Case(_unsynced_vote, ("clock all", "power in between", "late"), "two leaders in epoch"),
     Breakage.COMMIT_WITHOUT_QUORUM: Case(_commit_without_quorum, ("kill",), "which 1 of"),
@@ -126,4 +153,8 @@ BREAKAGES: Final = {
     Breakage.TWO_CHANGES: Case(_two_changes, ("voters", "cut one way"), "2 sets of voters"),
     Breakage.UNSYNCED_LOG: Case(_unsynced_log, ("power", "slow disk"), "keep|leader completeness"),
     Breakage.SECOND_VOTE: Case(_second_vote, ("clock all", "kill", "late"), "two leaders in epoch"),
+    Breakage.UNSYNCED_START: Case(_unsynced_start, ("failing disk", "power", "slow disk"), "keep|leader completeness"),
+    Breakage.UNSAVED_VOTE: Case(
+        _unsaved_vote, ("failing disk", "power all", "clock all", "late"), "two leaders in epoch"
+    ),
 }

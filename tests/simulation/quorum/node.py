@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.protocol.messages.quorum_records import VotersRecord
 from ottla.quorum.config import OwnReplica, QuorumConfig
@@ -35,6 +35,9 @@ from tests.simulation.quorum.disk import Disk, snapshot_of
 
 if TYPE_CHECKING:
     from tests.simulation.quorum.world import World
+
+ON_DISK: Final = SaveElection | Append | AppendFetched | Truncate | WriteSnapshot | InstallSnapshot
+"""Effects that a disk may fail at."""
 
 
 class PowerCut(Exception):
@@ -91,8 +94,17 @@ class Node:
             if index == cut:
                 self.world.cut_power(self)
                 return
+            if isinstance(effect, ON_DISK) and self.world.disk_fails():
+                self._fail(effect)
+                return
             self._carry_out(effect)
         self._set_timer()
+
+    def _fail(self, effect: Effect) -> None:
+        """The disk refuses an effect, which is done or not; the process ends, as it has to."""
+        if self.random.random() < 0.5:
+            self._carry_out(effect)
+        self.world.stop(self, power=False)
 
     def _set_timer(self) -> None:
         due = self.machine.next_deadline()
@@ -179,6 +191,9 @@ class Node:
 
     def _synced(self, end: int, truncations: int) -> None:
         self.is_syncing = False
+        if self.world.disk_fails():
+            self.world.stop(self, power=False)
+            return
         if truncations == self.disk.truncations:
             self.disk.synced = max(self.disk.synced, end)
             self.carry_out(self.machine.synced(end, self.now))

@@ -50,6 +50,7 @@ KINDS: Final = (
     "loss",
     "late",
     "slow disk",
+    "failing disk",
     "torn snapshot",
     "voters",
     "snapshots",
@@ -102,6 +103,7 @@ class Trouble:
     loss: float = 0.0
     late: float = 0.0
     sync_ms: int = 10
+    failing: float = 0.0
     power_in_between: float = 0.0
     torn: float = 0.0
 
@@ -286,6 +288,9 @@ class World:
     def sync_time(self) -> int:
         return self.random.randint(1, self.trouble.sync_ms)
 
+    def disk_fails(self) -> bool:
+        return self.trouble.failing > 0 and self.random.random() < self.trouble.failing
+
     def tears_snapshot(self) -> bool:
         return self.random.random() < self.trouble.torn
 
@@ -397,6 +402,9 @@ class World:
             case "slow disk":
                 trouble.sync_ms = 800
                 self.at(self.now + lasts, None, self._end, "sync_ms", 10)
+            case "failing disk":
+                trouble.failing = random.choice((0.02, 0.1))
+                self.at(self.now + lasts, None, self._end, "failing", 0.0)
             case "torn snapshot":
                 trouble.torn = 0.5
                 self.at(self.now + lasts, None, self._end, "torn", 0.0)
