@@ -27,8 +27,8 @@ class Observer:
         """Checksum and previous epoch of each batch, by base offset and epoch."""
         self.committed: list[tuple[int, int, bytes]] = []
         """Base offset, epoch and content of the committed batches."""
-        self.committed_by: list[tuple[int, OffsetAndEpoch]] = []
-        """Epochs of the leaders that committed records, and how far each of them got."""
+        self.committed_by: dict[int, OffsetAndEpoch] = {}
+        """How far the leader of an epoch has committed records."""
         self.committed_end = OffsetAndEpoch(0, 0)
         self.states: dict[int, bytes] = {0: b"\0" * 4}
         """The state that the committed records up to an offset add up to."""
@@ -46,7 +46,7 @@ class Observer:
             return
         if self.leaders.setdefault(change.epoch, node.id) != node.id:
             raise Broken(f"two leaders in epoch {change.epoch}: {self.leaders[change.epoch]} and {node.id}")
-        for epoch, end in self.committed_by:
+        for epoch, end in self.committed_by.items():
             if epoch < change.epoch and not _has(node, end):
                 raise Broken(
                     f"leader completeness: node {node.id}, leader of epoch {change.epoch}, lacks records before {end}, "
@@ -64,8 +64,9 @@ class Observer:
             if batch.next > node.high_watermark and batch.base < high_watermark:
                 self._commit(node, batch)
         if node.machine.role is Role.LEADER:
-            self.committed_by.append((node.machine.epoch, self.committed_end))
-            del self.committed_by[:-20]
+            last = node.disk.epoch_at(high_watermark - 1)
+            assert last is not None, "a leader commits records that it has in a snapshot alone"
+            self.committed_by[node.machine.epoch] = OffsetAndEpoch(high_watermark, last)
         node.high_watermark = high_watermark
         if node.disk.start.offset > self.committed_end.offset:
             raise Broken(f"node {node.id} has a snapshot of records that are not committed")
