@@ -47,6 +47,15 @@ def test_an_advertised_address_that_nobody_reaches(broker: OttlaProcess) -> None
     assert (verdict, text) == ("problem", "cannot be reached at 127.0.0.1 (connection refused)")
 
 
+def test_an_advertised_address_that_cannot_be_one() -> None:
+    wrong = OttlaProcess(properties={"advertised.listeners": "PLAINTEXT://a..b:9092"})
+    with wrong:
+        found = doctor("--bootstrap", wrong.bootstrap, code=1)
+    verdict, text = found["broker 1 at a..b:9092"]
+    assert verdict == "problem"
+    assert text.startswith("the name has no address")
+
+
 def test_an_advertised_address_of_another_cluster(broker: OttlaProcess) -> None:
     with OttlaProcess(properties={"advertised.listeners": f"PLAINTEXT://{broker.bootstrap}"}) as lost:
         found = doctor("--bootstrap", lost.bootstrap, code=0)

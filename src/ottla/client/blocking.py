@@ -145,6 +145,8 @@ class Connection:
             raise BrokerRefused(f"{self.address} cannot be reached: {_reason(error)}") from error
         except OSError as error:
             raise BrokerUnavailable(f"{self.address} cannot be reached: {_reason(error)}") from error
+        except ValueError as error:  # as for `a..b`: brokers advertise any text
+            raise BrokerUnavailable(f"{self.address} cannot be the address of a broker: {error}") from error
         try:
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if security.tls is None:

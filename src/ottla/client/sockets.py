@@ -5,7 +5,7 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
-from typing import Final, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 _RECORD_BYTES: Final = 1 << 14
 
@@ -35,19 +35,26 @@ Resolve = Callable[[str], Awaitable[Collection[str]]]
 
 async def resolve(host: str) -> frozenset[str]:
     """The addresses of a host, as text; none if it cannot be resolved now."""
-    loop = asyncio.get_running_loop()
     try:
-        found = await loop.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM)
+        found = await _looked_up(host or None, 0)
     except OSError:
         return frozenset()
     return frozenset(str(address[0]) for *_, address in found)
+
+
+async def _looked_up(host: str | None, port: int) -> list[Any]:
+    """What `getaddrinfo` finds. Raises OSError, also for what cannot be a name, as `a..b`: nodes register any text."""
+    try:
+        return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except ValueError as problem:
+        raise OSError(f"{host!r} cannot be the name of a host: {problem}") from problem
 
 
 async def connect(host: str, port: int) -> socket.socket:
     """A TCP connection, to the first of the host's addresses that answers. Raises OSError."""
     loop = asyncio.get_running_loop()
     problem: OSError | None = None
-    for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+    for family, kind, protocol, _, address in await _looked_up(host, port):
         opened = socket.socket(family, kind, protocol)
         try:
             opened.setblocking(False)

@@ -14,7 +14,7 @@ from tests.support.certificates import write_certificate
 
 from ottla.client.asynchronous import READS_PER_TURN, AsyncConnection
 from ottla.client.errors import BrokerRefused, BrokerUnavailable, NotABroker
-from ottla.client.sockets import connect_with_tls
+from ottla.client.sockets import connect_with_tls, resolve
 from ottla.errors import ErrorCode
 from ottla.protocol.framing import decode_request_header, encode_response
 from ottla.protocol.messages.controlled_shutdown import (
@@ -169,6 +169,19 @@ def test_a_broker_that_is_not_there() -> None:
             await client.ask(request(1), VERSION, timeout_s=5)
         assert problem.value.code is ErrorCode.NETWORK_EXCEPTION
         client.close()
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("host", ["a..b", "a" * 64, "ä" * 64, "a\0b", ""])
+def test_what_cannot_be_the_name_of_a_host_is_a_broker_that_is_not_there(host: str) -> None:
+    """Brokers and controllers register any text, and operators mistype; the one who connects must not fail by it."""
+
+    async def story() -> None:
+        client = AsyncConnection(host, 1, "me")
+        with pytest.raises(BrokerUnavailable, match="cannot be reached"):
+            await client.ask(request(1), VERSION, timeout_s=5)
+        assert host == "" or not await resolve(host)
 
     asyncio.run(story())
 

@@ -227,6 +227,12 @@ def test_an_address_without_a_broker() -> None:
             connect(Address("127.0.0.1", port))
 
 
+@pytest.mark.parametrize("host", ["a..b", "a" * 64, "ä" * 64])
+def test_what_cannot_be_the_name_of_a_host_is_a_broker_that_is_not_there(host: str) -> None:
+    with pytest.raises(BrokerUnavailable, match="cannot be"):
+        connect(Address(host, 9092))
+
+
 def test_tls(tmp_path: Path) -> None:
     """A broker with a certificate of an authority that is trusted, and without that trust."""
     key, certificate = write_certificate(tmp_path)
@@ -259,8 +265,9 @@ def test_addresses() -> None:
         ("::2", 9092),
         ("c", 9092),
     ]
+    assert parse_addresses("a.b.:1") == [("a.b.", 1)]
     assert [str(each) for each in parse_addresses("[::1],a:1")] == ["[::1]:9092", "a:1"]
-    for wrong in ("", ",", "a:0", "a:65536", "a:x", ":9", "a:²"):
+    for wrong in ("", ",", "a:0", "a:65536", "a:x", ":9", "a:²", "a..b", ".a", f"{'a' * 64}:1"):
         with pytest.raises(ValueError, match=r"address|no bootstrap"):
             parse_addresses(wrong)
     with pytest.raises(ValueError, match="address"):

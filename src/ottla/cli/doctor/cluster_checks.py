@@ -53,7 +53,7 @@ def _check_address(
 ) -> Iterator[Remark]:
     try:
         found = sorted({str(each[4][0]) for each in socket.getaddrinfo(*address, type=socket.SOCK_STREAM)})
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError as for `a..b`
         yield wrong(subject, f"the name has no address ({sentence(error)})", advice or "correct the name, or DNS")
         return
     began = time.monotonic()
