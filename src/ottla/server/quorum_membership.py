@@ -183,22 +183,31 @@ class QuorumMembership(ClusterMember):
         await self.metadata.until(lambda: self._config.node_id in self.metadata.image.brokers, HAND_OVER_S)
 
     async def hand_over(self) -> None:
-        """Ask the controller for permission to stop, and follow its log until others lead: controlled shutdown."""
+        """Ask the controller for permission to stop, and follow its log until others lead: controlled shutdown.
+
+        Nobody can lead in its place while no controller answers: it waits for an answer for `HAND_OVER_S` at most.
+        """
         config, lifecycle = self._config, self.lifecycle
         if not config.controlled_shutdown_enable or lifecycle.broker_epoch < 0 or self._following is None:
             return
         is_alone = self.metadata.image.brokers.keys() <= {config.node_id}
-        timeout_s = HAND_OVER_ALONE_S if is_alone else self._hand_over_s()
+        began, longest_s = self._loop.time(), HAND_OVER_ALONE_S if is_alone else self._hand_over_s()
+
+        def may_stop() -> bool:
+            """Looked at now, and whenever a controller answers."""
+            limit.reschedule(min(began + longest_s, self._loop.time() + HAND_OVER_S))
+            return lifecycle.may_shut_down
+
         lifecycle.wants_shut_down = True
         lifecycle.hurry()
         try:
-            async with asyncio.timeout(timeout_s):
-                await lifecycle.until(lambda: lifecycle.may_shut_down)
+            async with asyncio.timeout(None) as limit:
+                await lifecycle.until(may_stop)
         except TimeoutError:
             log.warning(
                 "this broker stops without having handed over all that it leads: no controller has let it stop within "
                 "%.0f s",
-                timeout_s,
+                self._loop.time() - began,
             )
         else:
             log.info("everything that this broker led is led by others")

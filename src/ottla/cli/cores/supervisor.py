@@ -39,6 +39,8 @@ FIRST_PAUSE_S: Final = 0.5
 LONGEST_PAUSE_S: Final = 60.0
 _STEADY_S: Final = 60.0
 """A process that has served for so long is started again without a longer pause."""
+_STOPPED: Final = (OK, -signal.SIGTERM)
+"""How a process ends that was asked to: by itself, or, before it could listen to signals, by the system's hand."""
 _LINE_BYTES: Final = 1 << 20
 Shared = Mapping[str, Sequence[socket.socket]]
 """Listening sockets of a unit, by the listener's name."""
@@ -115,7 +117,7 @@ class Supervisor:
                 log.error("%s cannot be started: %s", process.name, problem)
                 code = FAILED
             if process.stop_wanted.is_set():
-                self._failed |= code != 0
+                self._failed |= code not in _STOPPED
                 return
             if not process.serves.is_set():
                 log.error("%s ended with code %d before it served: all stop", process.name, code)

@@ -5,6 +5,7 @@ import errno
 import io
 import logging
 import os
+import signal
 import socket
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from tests.support.probe import free_port
 
 from ottla.cli.cores import plan, supervisor
-from ottla.cli.terminal.exits import FAILED
+from ottla.cli.terminal.exits import FAILED, OK
 
 
 def serve(directory: Path, cores: int = 2, port: int | None = None) -> int:
@@ -136,3 +137,19 @@ def test_a_controller_that_dies_while_the_unit_stops_is_not_started_without_a_pa
         return tries
 
     assert asyncio.run(kept()) == 1
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, OK), (signal.SIGKILL, FAILED)])
+def test_a_stop_before_anything_has_begun_is_no_failure(number: int, code: int) -> None:
+    async def kept() -> bool:
+        unit = plan.plan({"listeners": "PLAINTEXT://127.0.0.1:9092", "log.dirs": "/nowhere"}, 1, "box")
+        made = supervisor.Supervisor(unit, log_level="info", log_format="text", flags=(), out=io.StringIO())
+        process = made._brokers[0]
+        keeping = asyncio.create_task(made._keep(process))
+        while process._process is None:
+            await asyncio.sleep(0.001)
+        process.stop(number)
+        await keeping
+        return made._failed
+
+    assert asyncio.run(kept()) is (code == FAILED)
