@@ -231,6 +231,48 @@ def test_logs_that_a_start_on_a_full_disk_cannot_open_are_opened_when_there_is_r
         assert read_all(cluster.bootstrap, "three", 30) == values(0, 30)
 
 
+@pytest.mark.parametrize("problem", [errno.ENOSPC, errno.EACCES])
+def test_a_topic_is_deleted_with_its_logs_that_could_not_be_opened(
+    files: FaultyFS, problem: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """That is how operators make room; a topic of the same name begins anew, also in the place of a damaged log."""
+    with QuorumInProcess(files={2: files}, replica_lag_time_max_ms=LAG_MS) as cluster:
+        cluster.create("t", [[2, 3, 1]])
+        cluster.produce("t", values(0, 10))
+        cluster.stop(2)
+        unreadable = files.fail(Operation.OPEN, "*/t-0/*.log", error=problem, times=None)
+        cluster.start(2)
+        eventually(lambda: "t-0 cannot be held here" in caplog.text)
+        admin = cluster.admin()  # its requests end with it
+        admin.delete_topics(["t"])["t"].result(30)
+        eventually(lambda: not files.exists(f"{cluster.directory}/2/t-0"))
+        unreadable.cancel()
+        cluster.create("t", [[2, 3, 1]])
+        cluster.produce("t", values(10, 10))
+        eventually(lambda: set(cluster.partition("t").isr) == {1, 2, 3})
+        assert read_all(cluster.bootstrap, "t", 10) == values(10, 10)
+
+
+def test_a_copy_that_could_not_be_opened_stays_closed_while_the_other_one_is_served(files: FaultyFS) -> None:
+    """A move from one directory to another was cut short, and left the log in both."""
+    with QuorumInProcess(files={2: files}, replica_lag_time_max_ms=LAG_MS) as cluster:
+        cluster.create("t", [[2, 3, 1]])
+        cluster.produce("t", values(0, 10))
+        cluster.stop(2)
+        first, second = f"{cluster.directory}/2", f"{cluster.directory}/other"
+        files.make_directory(f"{second}/t-0")
+        for name, _, _ in files.names(f"{first}/t-0"):
+            files.write_bytes(f"{second}/t-0/{name}", files.read_bytes(f"{first}/t-0/{name}"), sync=True)
+        cluster.own[2] = {"log.dirs": f"{first},{second}"}
+        files.fail(Operation.OPEN, f"{first}/t-0/*.log", error=errno.ENOSPC)
+        directories = cluster.start(2).replicas.directories
+        eventually(lambda: set(cluster.partition("t").isr) == {1, 2, 3})
+        assert [list(map(str, directory.logs)) for directory in directories.directories] == [[], ["t-0"]]
+        admin = cluster.admin()  # its requests end with it
+        admin.delete_topics(["t"])["t"].result(30)
+        eventually(lambda: not files.exists(f"{first}/t-0") and not files.exists(f"{second}/t-0"))
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(180)
 def test_genuine_controllers_move_leadership_too(files: FaultyFS) -> None:

@@ -1,6 +1,7 @@
 """A broker of its own with several log directories, one of which fails while it runs."""
 
 import asyncio
+import errno
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,33 @@ def test_the_other_directories_go_on_and_take_what_is_new(tmp_path: Path) -> Non
         assert not bench.stopped.is_set()
 
     run(tmp_path, test, "metadata")
+
+
+def test_a_broker_alone_holds_what_lacked_room_as_soon_as_there_is_some(tmp_path: Path) -> None:
+    """Logs that its start could not open, and those of a topic that was created meanwhile."""
+    files = FaultyFS()
+    settings = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path / "data")}
+
+    async def serving(story: Callable[[Bench], Coroutine[Any, Any, None]]) -> None:
+        async with Broker.configured(None, settings, platform=Platform(fs=files)) as broker:
+            await asyncio.wait_for(story(Bench(tmp_path, broker, files)), 30)
+
+    async def before(bench: Bench) -> None:
+        await bench.create("old", 2)
+        assert await bench.produce("old", 0) == 0
+
+    async def lacking(bench: Bench) -> None:
+        files.fail(Operation.CREATE, "*/new-*", error=errno.ENOSPC, times=3)
+        await bench.create("new", 2)
+        assert await bench.produce("old", 0)
+        for partition in [("old", 0), ("old", 1), ("new", 0), ("new", 1)]:
+            while await bench.produce(*partition):
+                await asyncio.sleep(0.1)
+        assert bench.broker.replicas.find("old", 0).log.log_end_offset == 2  # type: ignore[union-attr]
+
+    asyncio.run(serving(before))
+    files.fail(Operation.OPEN, "*/old-*/*.log", error=errno.ENOSPC, times=6)
+    asyncio.run(serving(lacking))
 
 
 @pytest.mark.parametrize(

@@ -317,6 +317,13 @@ class LogDirectories:
         directory = self.directory_of(partition)
         if directory is not None:
             directory.delete(partition)
+        self.delete_unopened(partition)
+
+    def delete_unopened(self, partition: TopicPartition) -> None:
+        """As `delete_log`, of what could not be opened."""
+        for directory in self.online:
+            if directory.has_unopened(partition):
+                directory.delete(partition)
 
     def unload(self) -> None:
         """As `LogDirectory.unload`, of all, unless they stay open."""

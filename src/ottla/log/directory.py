@@ -486,14 +486,17 @@ class LogDirectory:
         self.on_start_moved()
 
     def delete(self, partition: TopicPartition) -> None:
-        """Takes the log away at once; its files go with the next `remove_deleted`. Raises KafkaStorageError."""
-        log = self.logs.pop(partition)
-        log.release()
+        """Takes the log away at once, also one that could not be opened; its files go with the next `remove_deleted`.
+        Raises KafkaStorageError."""
+        log = self.logs.pop(partition, None)
+        if log is not None:
+            log.release()
         try:
             self._fs.rename(self._file(str(partition)), self._file(names.deletion_name(partition)))
         except OSError as problem:
             self.report(problem)
             raise KafkaStorageError(f"cannot delete {partition} in {self._path}: {problem}") from problem
+        self._unopened.pop(partition, None)
 
     def set_aside(self, partition: TopicPartition, *, refill: Refill | None = None) -> Path:
         """Takes away a log that belongs to no topic, or to one deleted before another got its name, or that parts from

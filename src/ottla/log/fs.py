@@ -145,6 +145,12 @@ class FileSystem(Protocol):
         ...
 
 
+def is_lacking(problem: BaseException) -> bool:
+    """Whether it, or the error of the disk behind it, is a lack of something that a later attempt may find."""
+    cause = problem if isinstance(problem, OSError) else problem.__cause__
+    return isinstance(cause, OSError) and cause.errno in LACKING
+
+
 @cache
 def _sync_file_range() -> "Callable[[int, int, int, int], int] | None":
     """Linux's sync_file_range(2), which Python does not offer."""

@@ -1,4 +1,7 @@
-"""The partitions of a standalone broker, which it creates and removes as the metadata image changes."""
+"""The partitions of a standalone broker, which it creates and removes as the metadata image changes.
+
+What cannot be made or opened for lack of room is tried again, as in a cluster (ADR 17).
+"""
 
 import asyncio
 import logging
@@ -7,6 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.errors import OttlaError
 from ottla.ids import PartitionId, TopicId, TopicName, TopicPartition
+from ottla.log.fs import is_lacking
+from ottla.replication.decisions.refused_replicas import RETRY_S, RefusedReplicas
 from ottla.tasks import supervised
 
 if TYPE_CHECKING:
@@ -36,6 +41,9 @@ class ImageFollower:
         """Partitions that the image has in another way, and that are still to be brought in line."""
         self._following: asyncio.Task[None] | None = None
         """Works through both, while there is anything in them."""
+        self._refused = RefusedReplicas()
+        self._retrying: asyncio.Task[None] | None = None
+        """Tries those again, while there are any."""
 
     def start(self) -> None:
         """Create every partition of the present image."""
@@ -55,6 +63,9 @@ class ImageFollower:
                 before = () if known is None or known.topic_id != topic.topic_id else known.partitions
                 same = set(map(id, before))
                 self._changed += [(topic, part) for part in topic.partitions if id(part) not in same]
+        self._follow_soon()
+
+    def _follow_soon(self) -> None:
         if (self._gone or self._changed) and self._following is None:
             self._following = supervised(self._loop, self._follow_in_turns(), "partitions of the metadata image")
 
@@ -65,6 +76,8 @@ class ImageFollower:
 
     async def close(self) -> None:
         """Stop following the image; return when the changes under way are made."""
+        if self._retrying is not None:
+            self._retrying.cancel()
         self._gone.clear()
         self._changed.clear()
         await self.until_followed()
@@ -84,6 +97,7 @@ class ImageFollower:
                 made = await self._replicas.prepare_logs(
                     (topic.name, topic.topic_id, part.partition) for topic, part in here
                 )
+                await self._replicas.reopen_logs(TopicPartition(topic.name, part.partition) for topic, part in here)
                 for topic, part in here:
                     if topic.topic_id in self._metadata.image.topics_by_id:  # not deleted meanwhile
                         self.become(topic, part)
@@ -93,6 +107,7 @@ class ImageFollower:
             self._following = None
 
     def _remove_deleted(self, topic_id: TopicId, name: TopicName, number: PartitionId) -> None:
+        self._refused.end(TopicPartition(name, number))
         held = self._replicas.find(name, number)
         if held is None or held.log.topic_id == topic_id:
             try:
@@ -102,11 +117,38 @@ class ImageFollower:
 
     def become(self, topic: "TopicImage", part: "PartitionImage") -> None:
         """Create or update the replica, if this broker has one; a failure is logged."""
-        if self._broker_id in part.replicas:
-            try:
-                is_new = not self._replicas.is_offline(TopicPartition(topic.name, part.partition))
-                self._replicas.become(topic.name, topic.topic_id, part, is_new=is_new)
-            except (OSError, OttlaError) as error:
-                log.error("%s-%d cannot be created: %s", topic.name, part.partition, error)
-            except Exception:  # a defect: the partitions that follow are created all the same
-                log.exception("%s-%d cannot be created", topic.name, part.partition)
+        if self._broker_id not in part.replicas:
+            return
+        replica = TopicPartition(topic.name, part.partition)
+        is_new = not self._replicas.is_offline(replica)
+        try:
+            self._replicas.become(topic.name, topic.topic_id, part, is_new=is_new)
+        except (OSError, OttlaError) as error:
+            log.error("%s cannot be created: %s", replica, error)
+            if is_lacking(error):
+                self._refused.refuse(replica, topic.topic_id, is_new=is_new)
+                self._retry_soon()
+                return
+        except Exception:  # a defect: the partitions that follow are created all the same
+            log.exception("%s cannot be created", replica)
+        self._refused.end(replica, is_made=self._replicas.find(*replica) is not None)
+
+    def _retry_soon(self) -> None:
+        if self._retrying is None:
+            self._retrying = supervised(self._loop, self._retry(), "partitions that lacked room")
+
+    async def _retry(self) -> None:
+        try:
+            while (wait_s := self._refused.wait_s(self._loop.time())) is not None:
+                await asyncio.sleep(wait_s)
+                if all(directory.is_full for directory in self._replicas.directories.online):
+                    await asyncio.sleep(RETRY_S)
+                    continue
+                for topic_id, number in self._refused.take_due(self._loop.time()):
+                    topic = self._metadata.image.topics_by_id.get(topic_id)
+                    if topic is not None:
+                        self._changed.append((topic, topic.partitions[number]))
+                self._follow_soon()
+                await self.until_followed()
+        finally:
+            self._retrying = None

@@ -252,7 +252,7 @@ class ReplicaManager:
             return
         for tp in partitions:
             directory = self.directories.lacking_to_open(tp)
-            if directory is None:
+            if directory is None or tp in self._held or tp in self._loaded:  # a move has left it in two directories
                 continue
             config = self._metadata.log_config(tp.topic)
             try:
@@ -412,6 +412,8 @@ class ReplicaManager:
         self.directories.forget_vanished(TopicPartition(topic, number))
         partition = self._held.get((topic, number))
         if partition is None:
+            if not keep_files:
+                self._delete_unopened(TopicPartition(topic, number))
             return
         self._remove(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if keep_files:
@@ -421,6 +423,12 @@ class ReplicaManager:
         listener = self._listeners.get(topic)
         if listener is not None:
             listener(number, None)
+
+    def _delete_unopened(self, topic_partition: TopicPartition) -> None:
+        try:
+            self.directories.delete_unopened(topic_partition)
+        except KafkaStorageError as error:
+            log.error("deleting a log that could not be opened failed: %s", error)
 
     def _delete_log(self, topic_partition: TopicPartition) -> None:
         try:

@@ -15,7 +15,7 @@ from ottla.cluster.controller_requests import ALL_STATES, EPOCH_WHEN_DELETED, LA
 from ottla.cluster.image import PartitionImage
 from ottla.errors import ErrorCode, OttlaError
 from ottla.ids import BrokerId, LeaderEpoch, PartitionId, TopicId, TopicName, TopicPartition
-from ottla.log.fs import LACKING
+from ottla.log.fs import is_lacking
 from ottla.protocol.messages.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest
 from ottla.protocol.messages.stop_replica import StopReplicaPartitionState, StopReplicaRequest
 from ottla.replication.decisions.refused_replicas import RefusedReplicas
@@ -143,8 +143,7 @@ class ReplicaRoles:
             )
         except (OSError, OttlaError) as error:
             log.error("%s-%d cannot be held here: %s", name, state.partition_index, error)
-            cause = error.__cause__ if isinstance(error, OttlaError) else error
-            if isinstance(cause, OSError) and cause.errno in LACKING:
+            if is_lacking(error):
                 self.refused.refuse(replica, topic_id, is_new=state.is_new)
             else:
                 self.refused.end(replica)

@@ -177,6 +177,27 @@ def test_a_log_that_could_not_be_opened_for_lack_of_room_is_opened_later() -> No
     assert files.exists("/data/.kafka_cleanshutdown")
 
 
+def test_what_could_not_be_opened_is_deleted_with_its_topic() -> None:
+    files = FaultyFS()
+    files.make_directory("/data")
+    directories = _open(Path("/data"), fs=files)
+    directories.create_log(_tp(0), None, CONFIG).append_as_leader(_batch(), LeaderEpoch(0))
+    directories.close()
+    files.fail(Operation.OPEN, "*/some-topic-0/*.log", error=errno.ENOSPC, times=2)
+    again = _open(Path("/data"), fs=files)
+    late = again.directories[0]
+    with pytest.raises(OSError, match="No space left"):
+        late.open(_tp(0), CONFIG)
+    opened = late.open(_tp(0), CONFIG)
+    again.delete_log(_tp(0))
+    with pytest.raises(KafkaStorageError):  # a thread has opened it meanwhile
+        late.take_reopened(opened)
+    assert late.remove_deleted() == 1
+    again.create_log(_tp(0), TopicId(uuid4()), CONFIG)
+    again.close()
+    assert files.exists("/data/.kafka_cleanshutdown")
+
+
 def test_no_other_attempt_is_made_to_open_a_log_that_is_damaged(tmp_path: Path) -> None:
     directories = _open(tmp_path)
     directories.create_log(_tp(0), TopicId(uuid4()), CONFIG)
