@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from ottla.errors import InvalidConfig
-from ottla.metadata.quorum.formatting import only_voter, write_voters
+from ottla.metadata.quorum.formatting import holds_metadata, only_voter, write_voters
 from ottla.metadata.quorum.metadata_log import DIRECTORY
 from ottla.metadata.store.base import Node
 from ottla.metadata.store.embedded import FILE_NAME, EmbeddedStore
@@ -73,7 +73,7 @@ async def lone_metadata(
         fs.sync_directory(str(directory))
     if not fs.exists(str(moving)):
         return None
-    if not fs.exists(str(directory / DIRECTORY)):
+    if not holds_metadata(fs, str(directory)):
         write_voters(fs, str(directory), only_voter(config, directory_id), now_ms=now_ms)
     return LoneMetadata(directory, records_of(await _read(moving)))
 

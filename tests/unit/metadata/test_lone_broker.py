@@ -1,20 +1,22 @@
 """The metadata file of a broker that was alone, as the first records of a quorum."""
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 
+from ottla.clock import SystemClock
 from ottla.cluster.commands import BeginDeletion, Command, CreateTopic, SetConfigs, SetFeatures
 from ottla.cluster.image import PartitionImage, ResourceType, TopicImage, empty_image
 from ottla.cluster.metadata_log.state import AclPattern, ClusterState
 from ottla.config.broker import BrokerConfig
 from ottla.errors import InvalidConfig
 from ottla.ids import BrokerId, LeaderEpoch, PartitionId, ProducerId, TopicId, TopicName
-from ottla.log.fs import RealFileSystem
+from ottla.log.fs import File, RealFileSystem
 from ottla.metadata.lone_broker import MOVED, MOVING, lone_metadata
-from ottla.metadata.quorum.metadata_log import DIRECTORY
+from ottla.metadata.quorum.metadata_log import DIRECTORY, MetadataLog, MetadataLogConfig
 from ottla.metadata.store import acl_layout, layout, token_layout
 from ottla.metadata.store.base import Create
 from ottla.metadata.store.embedded import FILE_NAME, EmbeddedStore
@@ -100,6 +102,65 @@ def test_all_of_it_begins_the_log_and_is_read_until_the_log_has_it(tmp_path: Pat
         assert await lone_metadata(tmp_path, UUID(int=500), config, FS, now_ms=1) is None
 
     asyncio.run(run())
+
+
+class EndsAt(RealFileSystem):
+    """A process that ends at the step with a number; `ended` says whether it came to that."""
+
+    def __init__(self, steps: int) -> None:
+        self._left = steps
+        self.ended = False
+
+    def _step(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            self.ended = True
+            raise KilledError
+
+    def make_directory(self, path: str) -> None:
+        self._step()
+        super().make_directory(path)
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        self._step()
+        return super().open(path, create=create)
+
+    def rename(self, source: str, target: str) -> None:
+        self._step()
+        super().rename(source, target)
+
+    def sync_directory(self, path: str) -> None:
+        self._step()
+        super().sync_directory(path)
+
+
+class KilledError(BaseException):
+    """The process has ended."""
+
+
+def test_a_move_that_ends_at_any_step_is_taken_up(tmp_path: Path) -> None:
+    """The log has its first voter afterwards: without one, no node would ever lead it."""
+
+    async def run(directory: Path, steps: int) -> bool:
+        await _alone(directory / FILE_NAME)
+        config, fs = BrokerConfig({**SETTINGS, **DYNAMIC}), EndsAt(steps)
+        with suppress(KilledError):
+            await lone_metadata(directory, UUID(int=500), config, fs, now_ms=1)
+        found = await lone_metadata(directory, UUID(int=500), config, FS, now_ms=1)
+        assert found is not None
+        log = MetadataLog.open(str(directory), MetadataLogConfig(), fs=FS, clock=SystemClock())
+        assert [len(records) for records in log.control_batches()], steps
+        log.close()
+        return fs.ended
+
+    steps = 0
+    goes_on = True
+    while goes_on:
+        directory = tmp_path / str(steps)
+        directory.mkdir()
+        goes_on = asyncio.run(run(directory, steps))
+        steps += 1
+    assert steps > 5
 
 
 def test_it_is_refused_where_another_node_could_begin_the_cluster(tmp_path: Path) -> None:

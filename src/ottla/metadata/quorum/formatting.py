@@ -165,7 +165,7 @@ def write(fs: FileSystem, plan: Plan, *, now_ms: int) -> None:
 
 
 def _remove_begun(fs: FileSystem, log: str) -> None:
-    """Remove what a format that did not end has left (see `_check_is_empty`): its voters need not be those of now."""
+    """Remove what a format that did not end has left (see `holds_metadata`): its voters need not be those of now."""
     if fs.exists(log):
         for name, _, _ in fs.names(log):
             fs.remove(f"{log}/{name}")
@@ -175,6 +175,7 @@ def _remove_begun(fs: FileSystem, log: str) -> None:
 def write_voters(fs: FileSystem, path: str, voters: VoterSet, *, now_ms: int) -> None:
     """Begin the metadata log in a directory with the first voters of a quorum that can change. Raises OSError."""
     log = f"{path}/{DIRECTORY}"
+    _remove_begun(fs, log)
     fs.make_directory(log)
     first = [kraft_version_record(1), voters_record(voters)]
     SnapshotWriter(fs, log, EMPTY_LOG, last_append_time_ms=now_ms, of_voters=first, now_ms=now_ms).finish()
@@ -329,14 +330,20 @@ def check_owner(path: str, owner: Mapping[str, str], cluster_id: str, node_id: B
         raise InvalidConfig(f"{path} belongs to a broker of a cluster with ZooKeeper, or of Kafka before 3.0")
 
 
-def _check_is_empty(fs: FileSystem, path: str) -> None:
-    """A format that a power cut ended has left the first voters at most. Raises InvalidConfig for anything else."""
+def holds_metadata(fs: FileSystem, path: str) -> bool:
+    """Whether a directory has a metadata log; one that a crash has kept from its beginning has the first voters at
+    most. Raises OSError."""
     log = f"{path}/{DIRECTORY}"
     begun = (snapshots.file_name(EMPTY_LOG), snapshots.file_name(EMPTY_LOG, f"-own{snapshots.PART}"))
-    if fs.exists(log) and any(name not in begun for name, _, _ in fs.names(log)):
+    return fs.exists(log) and any(name not in begun for name, _, _ in fs.names(log))
+
+
+def _check_is_empty(fs: FileSystem, path: str) -> None:
+    """Raises InvalidConfig for a metadata log."""
+    if holds_metadata(fs, path):
         raise InvalidConfig(
-            f"{log} holds metadata, and {path} has no {meta_properties.META_PROPERTIES} that names its owner: put that "
-            "file back, or move the directory away"
+            f"{path}/{DIRECTORY} holds metadata, and {path} has no {meta_properties.META_PROPERTIES} that names its "
+            "owner: put that file back, or move the directory away"
         )
 
 
