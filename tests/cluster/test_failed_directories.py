@@ -71,7 +71,7 @@ def test_one_of_two_directories_fails_and_is_mended(cluster: ClusterInProcess, f
         assert (cluster.partition("t", number).leader, set(cluster.partition("t", number).isr)) == (2, {1, 2, 3})
     cluster.create("u", [[2, 1, 3]])
     cluster.produce("u", values(0, 10))
-    assert cluster.tree.nodes.keys() & {path for path in cluster.tree.nodes if "/log_dir_event" in path} == set()
+    eventually(lambda: not [path for path in list(cluster.tree.nodes) if "/log_dir_event" in path])
     cluster.stop(2)
     files.heal()
     cluster.start(2)
