@@ -12,6 +12,7 @@ access is no fault of the record: `RegistryError` fails the task, the query is t
 Source: the wire format and REST API of Confluent's Schema Registry, which Karapace and Apicurio serve too.
 """
 
+import atexit
 import os
 import struct
 import time
@@ -223,6 +224,14 @@ def _client(registry: Registry, process_id: int) -> _Client:
     if known is None:
         known = _clients[registry, process_id] = _Client(registry)
     return known
+
+
+@atexit.register
+def _close_clients() -> None:
+    """Close this process's connections as it ends; those of the process that it was forked from are not its own."""
+    for (_, process_id), client in _clients.items():
+        if process_id == os.getpid():
+            client.close()
 
 
 def _keep(known: dict[int, Any], schema_id: int, what: Any, most: int) -> None:

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 
@@ -53,6 +55,13 @@ def test_a_schema_is_asked_for_once(server: SchemaRegistry) -> None:
 
     assert {each.text for each in found} == {TEXT}
     assert server.asked == [f"GET /schemas/ids/{schema_id}"]
+
+
+def test_a_process_ends_without_an_open_connection(server: SchemaRegistry) -> None:
+    schema_id = server.register("legs-value", {"schema": TEXT})
+    program = f"from ottla.registry.client import registry; registry({server.url!r}).by_id({schema_id}, 'AVRO')"
+    command = [sys.executable, "-W", "error::ResourceWarning", "-c", program]
+    assert subprocess.run(command, stderr=subprocess.PIPE, check=True, text=True).stderr == ""
 
 
 def test_an_unknown_id_is_the_records_fault_and_is_asked_for_again_later(
