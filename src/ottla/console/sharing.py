@@ -32,16 +32,20 @@ class Shared:
             return cast(T, await asyncio.shield(known.future))
         self._drop_old(now)
         future = asyncio.ensure_future(ask())
-        self._answers[key] = _Answer(now + (self._max_age_s if max_age_s is None else max_age_s), future)
-        try:
-            return await asyncio.shield(future)
-        except Exception:
-            self._answers.pop(key, None)
-            raise
+        answer = _Answer(now + (self._max_age_s if max_age_s is None else max_age_s), future)
+        self._answers[key] = answer
+        future.add_done_callback(lambda _: self._drop_failed(key, answer))
+        return await asyncio.shield(future)
 
     def forget(self) -> None:
         """Ask anew from now on. Answers that are on their way still reach those that wait."""
         self._answers.clear()
+
+    def _drop_failed(self, key: Any, answer: _Answer) -> None:
+        """Forget a failure, also when all its viewers have left: asyncio logs an exception that nobody retrieves."""
+        has_failed = answer.future.cancelled() or answer.future.exception() is not None
+        if has_failed and self._answers.get(key) is answer:
+            del self._answers[key]
 
     def _drop_old(self, now: float) -> None:
         old = [key for key, each in self._answers.items() if each.future.done() and each.until <= now]

@@ -1,6 +1,7 @@
 """Viewers share what the cluster is asked for."""
 
 import asyncio
+import gc
 
 import pytest
 
@@ -43,6 +44,33 @@ async def _failure() -> None:
     with pytest.raises(OSError, match="gone"):
         await shared.get("a", fail)
     assert await shared.get("a", work) == 1
+
+
+def test_a_failure_whose_viewer_has_left_is_neither_kept_nor_logged() -> None:
+    asyncio.run(_left())
+
+
+async def _left() -> None:
+    shared, goes_on, logged = Shared(), asyncio.Event(), list[object]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: logged.append(context))
+
+    async def fail() -> int:
+        await goes_on.wait()
+        raise OSError("gone")
+
+    async def work() -> int:
+        return 1
+
+    viewer = asyncio.ensure_future(shared.get("a", fail))
+    await asyncio.sleep(0)
+    viewer.cancel()
+    await asyncio.wait([viewer])
+    goes_on.set()
+    await asyncio.sleep(0.01)
+    assert await shared.get("a", work) == 1
+    shared.forget()
+    gc.collect()
+    assert logged == []
 
 
 def test_old_answers_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
