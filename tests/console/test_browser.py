@@ -335,7 +335,7 @@ def test_a_page_shows_what_changes(page: Page, broker: OttlaProcess) -> None:
     expect(page.locator("main")).to_contain_text("No topic matches")
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic("appears", 1, 1)])["appears"].result(20)
-    expect(page.locator("tbody tr")).to_have_count(1, timeout=15_000)
+    expect(page.locator("tbody tr")).to_have_count(1)
 
 
 @pytest.mark.parametrize(
