@@ -353,9 +353,19 @@ class Faults:
     def _change_disk(self, machine: SimMachine) -> None:
         if machine.is_running:
             machine.kill()
-        machine.replace_disk()
+        if not self._is_first_copy(machine):
+            machine.replace_disk()
         self._is_changing_disk = False
         self._later(2.0, partial(self.revive, machine))
+
+    def _is_first_copy(self, machine: SimMachine) -> bool:
+        """Whether a machine has a new partition that none of its other replicas has ever been in sync with."""
+        number = int(machine.name[1:])
+        return any(
+            len(part.replicas) > 1 and set(part.isr) == {number} and not part.departed
+            for topic in self._coordination.image().topics.values()
+            for part in topic.partitions
+        )
 
     def _is_refilling(self) -> bool:
         """Whether a partition has not got back a replica that was on a disk which has been replaced."""
