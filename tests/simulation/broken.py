@@ -32,6 +32,7 @@ from tests.simulation.broken_quorum import (
     early_unfencing,
     endless_lease,
     full_as_lost,
+    removed_voters_wait,
     stale_alter_partition,
     uncommitted_shrink,
 )
@@ -196,6 +197,7 @@ class Breakage(Enum):
     STALE_ALTER_PARTITION = "stale-alter-partition"
     UNCOMMITTED_SHRINK = "uncommitted-shrink"
     FULL_AS_LOST = "full-as-lost"
+    REMOVED_VOTERS_WAIT = "removed-voters-wait"
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,4 +256,5 @@ BREAKAGES: Final[Mapping[Breakage, Case]] = {
         uncommitted_shrink, ("from controller", "pause", "cut"), IN_SYNC_LACKS, 0, quorum=True
     ),
     Breakage.FULL_AS_LOST: Case(full_as_lost, (), THROWN_AWAY, 588, quorum=True),
+    Breakage.REMOVED_VOTERS_WAIT: Case(removed_voters_wait, (), "does not heal", 2604, quorum=True),
 }

@@ -13,6 +13,7 @@ from ottla.cluster.isr_changes import IsrChange
 from ottla.cluster.metadata_log.partitions import LOST
 from ottla.metadata import decisions
 from ottla.metadata.broker_lifecycle import BrokerLifecycle
+from ottla.quorum.state import QuorumState
 from ottla.replication.decisions.in_sync import InSyncReplicas
 
 
@@ -58,3 +59,8 @@ def uncommitted_shrink() -> AbstractContextManager[Any]:
 def full_as_lost() -> AbstractContextManager[Any]:
     """A broker reports replicas on a full disk as if their records were gone."""
     return patch.object(replica_directories, "marked_full", lambda _directory: LOST)
+
+
+def removed_voters_wait() -> AbstractContextManager[Any]:
+    """A voter begins no election once its removal is in its log, committed or not."""
+    return patch.object(QuorumState, "begins_elections", QuorumState.is_voter)

@@ -230,10 +230,9 @@ def may_follow(state: QuorumState, leader: LeaderState) -> bool:
 def on_commit(state: QuorumState, leader: LeaderState) -> None:
     """Answer a change that is committed; a leader that is no voter any longer resigns."""
     change = leader.change
-    if change is None or change.offset is None or (leader.high_watermark or 0) <= change.offset:
-        return
-    _end(state, leader, ErrorCode.NONE, None)
-    if change.is_removal and not state.history.voters.includes(state.own.key):
+    if change is not None and change.offset is not None and (leader.high_watermark or 0) > change.offset:
+        _end(state, leader, ErrorCode.NONE, None)
+    if state.history.kraft_version and not state.is_voter and may_follow(state, leader):
         leader.should_resign = True
 
 

@@ -34,7 +34,7 @@ LOST_AFTER: Final = 3
 
 def poll_unattached(state: QuorumState, part: Unattached) -> None:
     """Look for a leader, and begin an election when none is found in time."""
-    if not state.is_voter:
+    if not state.begins_elections:
         part.deadline = None
     elif part.deadline is None:
         part.deadline = state.election_timeout()
@@ -50,7 +50,7 @@ def poll_follower(state: QuorumState, follower: Follower) -> None:
     """Fetch; a voter that has not fetched in time begins to ask for an election."""
     if state.is_shutting_down:
         return
-    if state.is_voter:
+    if state.begins_elections:
         _hurry(state, follower)
         if state.now_ms >= follower.deadline:
             state.become_prospective()

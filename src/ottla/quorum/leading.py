@@ -56,7 +56,7 @@ def _voters_at_start(state: QuorumState) -> list[ControlRecord]:
     """Voters that only the bootstrap checkpoint has, or that lack this leader's present addresses, are written anew."""
     history = state.history
     own = history.voters.get(state.own_id)
-    if not history.kraft_version or (history.offset != IN_BOOTSTRAP and own == state.own_voter):
+    if not history.kraft_version or not state.is_voter or (history.offset != IN_BOOTSTRAP and own == state.own_voter):
         return []
     return [kraft_version_record(history.kraft_version), voters_record(history.voters.with_voter(state.own_voter))]
 

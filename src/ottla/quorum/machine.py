@@ -124,7 +124,7 @@ class QuorumMachine:
             state.become_unattached(state.end.epoch)
         else:
             self._resume(saved)
-        if state.is_voter and isinstance(state.part, Unattached):
+        if state.begins_elections and isinstance(state.part, Unattached):
             # Pre-votes disturb nobody: if there is a leader, the others name it in their refusals.
             state.part.deadline = state.short_timeout()
         if state.is_voter and len(state.history.voters) == 1 and not isinstance(state.part, Candidate):
@@ -136,9 +136,9 @@ class QuorumMachine:
         if saved.leader_id == state.own_id:
             others = [voter.key for voter in state.history.voters if not voter.is_replica(state.own.key)]
             state.become_resigned(others)
-        elif saved.voted == state.own.key and state.is_voter and saved.leader_id is None:
+        elif saved.voted == state.own.key and state.begins_elections and saved.leader_id is None:
             state.enter(
-                Candidate(Tally(state.history.voters, state.own_id), state.election_timeout()), saved.epoch, None
+                Candidate(Tally(state.history.voters, state.own.key), state.election_timeout()), saved.epoch, None
             )
         elif saved.leader_id is not None and (address := checks.known_address(state, saved.leader_id)) is not None:
             state.become_follower(saved.epoch, address)

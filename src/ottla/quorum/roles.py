@@ -14,9 +14,9 @@ class Tally:
 
     __slots__ = ("_voters", "_votes")
 
-    def __init__(self, voters: VoterSet, own_id: int) -> None:
+    def __init__(self, voters: VoterSet, own: ReplicaKey) -> None:
         self._voters = voters
-        self._votes: dict[int, bool] = {own_id: True}
+        self._votes: dict[int, bool] = {own.node_id: True} if voters.includes(own) else {}
 
     @property
     def granting(self) -> list[int]:

@@ -110,6 +110,17 @@ class QuorumState:
         return self.own.can_vote and self.history.voters.includes(self.own.key)
 
     @property
+    def begins_elections(self) -> bool:
+        """Whether this replica is a voter, or was one until a removal that is not known to be committed.
+
+        Without its own vote. Otherwise nobody might lead: the voters left may lack the removal, and then it refuses
+        them its vote, which they need (Raft, Ongaro's thesis, 4.2.2).
+        """
+        if self.is_voter or not self.own.can_vote or self.own_id in self.history.voters.ids:
+            return self.is_voter
+        return self.history.may_count(self.own.key, max(self.high_watermark or 0, self.log.start_offset))
+
+    @property
     def is_synced(self) -> bool:
         return self.synced_end >= self.end.offset
 
@@ -169,7 +180,7 @@ class QuorumState:
 
     def become_unattached(self, epoch: int, leader_id: int | None = None) -> None:
         """Know no leader to fetch from. `leader_id` is one without a known address."""
-        deadline = self._remaining_timeout() if self.is_voter else None
+        deadline = self._remaining_timeout() if self.begins_elections else None
         if epoch != self.epoch:
             self.voted = None
         self.enter(Unattached(deadline, self.now_ms), epoch, leader_id)
@@ -192,13 +203,13 @@ class QuorumState:
 
     def become_prospective(self) -> None:
         """Begin to ask whether an election would be won."""
-        tally = Tally(self.history.voters, self.own_id)
+        tally = Tally(self.history.voters, self.own.key)
         self.enter(Prospective(tally, self.election_timeout(), self.leader), self.epoch, self.leader_id, save=False)
 
     def become_candidate(self) -> None:
         """Begin an election in the next epoch."""
         self.voted = self.own.key
-        self.enter(Candidate(Tally(self.history.voters, self.own_id), self.election_timeout()), self.epoch + 1, None)
+        self.enter(Candidate(Tally(self.history.voters, self.own.key), self.election_timeout()), self.epoch + 1, None)
 
     def become_follower(self, epoch: int, leader: Destination) -> None:
         """Fetch from the leader of `epoch`."""

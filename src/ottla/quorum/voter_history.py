@@ -83,6 +83,11 @@ class VoterHistory:
         """The newest level of kraft.version."""
         return self._levels.values[-1] if self._levels.values else 0
 
+    def may_count(self, key: ReplicaKey, committed: int) -> bool:
+        """Whether the newest voters that are in the log before `committed`, or any later ones, include a replica."""
+        first = max(0, bisect_left(self._sets.offsets, committed) - 1)
+        return any(voters.includes(key) for voters in self._sets.values[first:] or [self._static])
+
     def load(self, batches: Iterable[tuple[int, memoryview]], snapshot_end: int) -> None:
         """Read all control batches of a replica anew (see `LogView.control_batches`)."""
         self._sets, self._levels = _Values(), _Values()

@@ -13,6 +13,7 @@ from ottla.protocol.messages.describe_quorum import DescribeQuorumRequest, Parti
 from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from ottla.protocol.messages.update_raft_voter import KRaftVersionFeature, UpdateRaftVoterRequest
 from ottla.protocol.messages.update_raft_voter import Listener as UpdatedListener
+from ottla.protocol.messages.vote import VoteRequest
 from ottla.quorum.effects import Role
 from ottla.quorum.errors import NotLeader
 
@@ -99,6 +100,40 @@ def test_a_leader_that_removes_itself_leads_until_that_is_committed(leader: Host
     assert leader.machine.role is Role.RESIGNED
     leader.advance(5000)
     assert leader.machine.role is Role.UNATTACHED
+    leader.advance(5000)
+    assert leader.machine.role is Role.UNATTACHED, "the removal is committed: others elect the leader"
+
+
+def test_a_removed_voter_leads_once_more_where_the_one_that_is_left_lacks_its_removal() -> None:
+    """Node 2 takes node 1 for a voter, and its log is too short for the vote of node 1: only node 1 can be elected."""
+    before = Host(voters=(1, 2))
+    before.win()
+    fetched(before, 2)
+    before.ask(remove_request(1))
+    before.sync()
+    assert before.machine.voters.ids == {2}
+    again = Host(voters=(1, 2), disk=before.disk, election=before.disk.election)
+    again.win()
+    assert (again.machine.role, again.machine.epoch) == (Role.LEADER, before.machine.epoch + 2)
+    assert again.machine.voters.ids == {2}, "it does not add itself again"
+    fetched(again, 2)
+    assert again.machine.role is Role.RESIGNED
+    again.advance(5000)
+    again.advance(5000)
+    assert again.machine.role is Role.UNATTACHED
+
+
+def test_the_vote_of_a_removed_voter_does_not_count() -> None:
+    before = Host(voters=(1, 2))
+    before.win()
+    fetched(before, 2)
+    before.ask(remove_request(1))
+    before.sync()
+    again = Host(voters=(1, 2), disk=before.disk, election=before.disk.election)
+    for _ in range(10):
+        again.advance(2000)
+    assert again.machine.role is not Role.LEADER
+    assert not [each for _, each in again.take(VoteRequest) if not each.topics[0].partitions[0].pre_vote]
 
 
 @pytest.mark.parametrize(
