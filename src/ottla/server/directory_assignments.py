@@ -182,7 +182,7 @@ class DirectoryAssignments:
                 continue
             key: Key = (topic_id, partition.topic_partition.partition)
             known = self._known(key)
-            if known is None:
+            if known is None or key in self.lost:  # held, but refused to lead: it is one that is filled again
                 continue
             reported = reported_directory(known, self._metadata.broker_id, alive, online[path], is_full=path in full)
             if self.assigned(key) != reported:

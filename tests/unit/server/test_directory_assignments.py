@@ -51,7 +51,10 @@ class Story:
     def mark_full(self) -> None:
         """The log has the replica in the broker's directory, which is full."""
         (directory,) = self.directories.online
-        where = marked_full(directory_uuid(directory.directory_id))
+        self.report(marked_full(directory_uuid(directory.directory_id)))
+
+    def report(self, where: UUID) -> None:
+        """The log has the replica in this directory of the broker."""
         self.state.replay_all(framed(change(0, directories=[where, UUID(int=1 << 90)])))
 
     def start(self, *, notes: bool = True, registers: bool = True) -> LogDirectories:
@@ -255,6 +258,24 @@ def test_a_replica_that_is_lost_is_reported_though_the_log_has_it_in_a_full_dire
         broker.expected = LOST
         broker.assignments.note({(TOPIC, 0): ErrorCode.KAFKA_STORAGE_ERROR})
         assert await broker.look([]) == [0]
+
+    asyncio.run(check())
+
+
+def test_a_replica_that_may_not_lead_is_reported_as_lost_once_and_where_it_is_once_it_follows() -> None:
+    """Such as one that is filled again: its broker holds it, and refuses to lead with it."""
+
+    async def check() -> None:
+        broker = Compared()
+        await broker.look(None)
+        broker.expected = LOST
+        broker.assignments.note({(TOPIC, 0): ErrorCode.KAFKA_STORAGE_ERROR})
+        assert await broker.look([(TOPIC, 0)]) == [0]
+        broker.story.report(LOST)
+        assert await broker.look([(TOPIC, 0)]) == []
+        broker.expected = broker.directory
+        broker.assignments.note({(TOPIC, 0): ErrorCode.NONE})
+        assert await broker.look([(TOPIC, 0)]) == [0]
 
     asyncio.run(check())
 
