@@ -260,13 +260,15 @@ class InSyncReplicas:
     def propose_growth(
         self, replica: BrokerId, high_watermark: Offset, alive: Iterable[BrokerId], now: float
     ) -> Proposal | None:
-        """Propose to take in a follower that has all that is committed, and all of the epochs before this one."""
+        """Propose to take in a follower that fetches, and has all that is committed, and all of the epochs before this
+        one."""
         follower = self.followers[replica]
         if (
             self.pending is not None
             or not self.is_confirmed
             or now < self._no_growth_before
             or replica in self.isr
+            or now - follower.last_fetch_at > self._lag_s
             or follower.end_offset < high_watermark
             or follower.end_offset < self._epoch_start
             or replica not in alive

@@ -197,9 +197,21 @@ def test_what_becomes_of_a_refused_proposal(code: ErrorCode, again: bool, stands
     assert (state.pending is not None) is stands
 
 
+def test_a_follower_that_was_dropped_is_taken_in_only_if_it_fetches() -> None:
+    """Where fewer than min.insync.replicas remain, nothing is committed without it, so that it always has enough."""
+    state = led(1, 2)
+    fetch(state, 2, 5, 5, now=1.0)
+    proposal = state.propose_shrink(Offset(6), 2.0 + LAG_S)
+    assert proposal is not None
+    assert state.accepted(proposal.isr, 8)
+    assert state.propose_growth(BrokerId(2), Offset(5), ALIVE, 2.0 + LAG_S) is None
+    fetch(state, 2, 5, 6, now=3.0 + LAG_S)
+    assert state.propose_growth(BrokerId(2), Offset(5), ALIVE, 4.0 + LAG_S)
+
+
 def test_a_follower_that_is_refused_is_not_proposed_again_at_once() -> None:
     state = led(1)
-    fetch(state, 3, 5, 5)
+    fetch(state, 3, 5, 5, now=10.0)
     assert state.propose_growth(BrokerId(3), Offset(5), ALIVE, 10.0)
     state.refused(ErrorCode.INELIGIBLE_REPLICA, 10.0)
     assert state.propose_growth(BrokerId(3), Offset(5), ALIVE, 10.1) is None
