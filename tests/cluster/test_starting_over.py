@@ -1,5 +1,6 @@
 """A replica that would have to truncate committed records keeps them, and what it begins instead is not counted on."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -7,15 +8,19 @@ from unittest.mock import Mock
 
 import pytest
 
+from ottla.cluster.image import NO_LEADER, PartitionImage
 from ottla.errors import KafkaStorageError
 from ottla.ids import BrokerId, LeaderEpoch, TopicName
 from ottla.log.directories import LogDirectories
 from ottla.log.refill_marks import MARK
+from ottla.metadata.quorum import answers
 from ottla.replication import manager, starting_over
 from ottla.replication.fetcher import ReplicaFetchers
 from ottla.replication.partition import Partition
+from ottla.server import quorum_opening
 from tests.support.cluster_in_process import ClusterInProcess
 from tests.support.eventually import eventually
+from tests.support.quorum_in_process import QuorumInProcess
 from tests.support.whole_topic import read_all
 
 IN_SYNC = "until the leader has dropped this broker from the in-sync set"
@@ -91,6 +96,35 @@ def test_no_replica_in_sync_is_emptied_whatever_the_reason(cluster: ClusterInPro
     kept = held(cluster, 1)
     assert kept is not None
     assert kept.log.log_end_offset == 10
+
+
+def _refused(partition: PartitionImage) -> bool:
+    """Whether broker 2 has been elected, and has refused to lead."""
+    return (partition.leader, partition.eligible) == (NO_LEADER, (1,))
+
+
+def test_a_replica_that_is_filled_again_does_not_lead_since_the_log_of_the_quorum_once_had_it_in_sync(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its broker has lost the end of that log in a power failure, and reads it anew."""
+    with QuorumInProcess() as cluster:
+        cluster.create("t", [[1, 2]])
+        cluster.produce("t", values(0, 10))
+        monkeypatch.setattr(cluster.brokers[2].replicas.fetchers, "follow", Mock())
+        cluster.stop_copying(2, "t")
+        cluster.produce_without_waiting("t", values(10, 1))
+        eventually(lambda: cluster.partition_at(2, "t").isr == (1,))
+        start_over(cluster, 2)
+        cluster.stop(2)
+        cluster.stop(1)
+        assert cluster.partition("t").eligible == (1, 2)
+        shutil.rmtree(cluster.directory / "2" / "__cluster_metadata-0")
+        monkeypatch.setattr(answers, "MAX_BATCH_BYTES", 1)
+        monkeypatch.setattr(quorum_opening, "POLL_S", 1e-6)
+        cluster.start(2)
+        eventually(lambda: _refused(cluster.partition("t")), timeout_s=20)
+        cluster.start(1)
+        assert read_all(cluster.bootstrap, "t", 11) == values(0, 11)
 
 
 def test_a_leader_that_has_forgotten_an_epoch_has_its_follower_start_over_once(

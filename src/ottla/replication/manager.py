@@ -179,7 +179,7 @@ class ReplicaManager:
             flusher.start()
             directory.on_start_moved = self._start_moved
         self._loaded = loaded
-        self._refilling.load(self._metadata.image, self._broker_id)
+        self._refilling.load()
         if in_cluster:
             self._end_following = self._metadata.subscribe(self._follow_cluster)
             return
@@ -210,7 +210,8 @@ class ReplicaManager:
         self._follow_configs(old, new)
 
     def _follow_cluster(self, old: "MetadataImage", new: "MetadataImage") -> None:
-        self._refilling.end_where_in_sync(old, new, self._broker_id)
+        if self._metadata.is_known:  # while the log is read anew, it shows what was so before a replica was lost
+            self._refilling.end_where_in_sync(old, new, self._broker_id)
         self._follow_configs(old, new)
         if old.brokers is not new.brokers:
             for partition in filter(attrgetter("leading"), self.partitions()):

@@ -36,14 +36,13 @@ class Refills:
         self._directories = directories
         self._refills: dict[TopicPartition, Refill] = {}
 
-    def load(self, image: "MetadataImage", broker_id: BrokerId) -> None:
-        """Take over the marks in the directories, without those that are out of date in the image."""
+    def load(self) -> None:
+        """Take over the marks in the directories; some may be out of date, as the first image of the cluster shows."""
         self._refills = self._directories.refilling
-        self.end_where_in_sync(image, image, broker_id)
         if self._refills:
             log.warning(
-                "%d replicas were not filled again yet when this broker ended: they do not lead before they have been "
-                "in sync",
+                "%d replicas were not known to be filled again when this broker ended: they do not lead before they "
+                "have been in sync",
                 len(self._refills),
             )
 

@@ -52,8 +52,8 @@ class Filled:
         """Whether it counts as filled, once another process has seen these images."""
         self.fs.end_process()
         self.refills = Refills(self.start())
-        self.refills.load(first, OWN)
-        for old, new in zip((first, *later), later, strict=False):
+        self.refills.load()
+        for old, new in zip((first, first, *later), (first, *later), strict=False):
             self.refills.end_where_in_sync(old, new, OWN)
         assert (T0 in self.refills) == self.fs.exists(f"/data/{T0}/{MARK}")
         return T0 not in self.refills
