@@ -201,6 +201,7 @@ class Faults:
 
     def _switch_off(self, machine: SimMachine) -> None:
         machine.lose_power()
+        self._failed.add(machine.name)
         for path in _log_files(machine):
             self._flip_bit(machine, path)
         self._observer.power_lost(machine)

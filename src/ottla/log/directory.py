@@ -607,7 +607,9 @@ class LogDirectory:
         try:
             self.prepare_checkpoints().write()
             if clean:
-                marker = broker_epochs.clean_marker(self.broker_epoch)
+                # A process that was never registered has lost nothing of what the one before it had.
+                epoch = self.previous_broker_epoch if self.broker_epoch == UNKNOWN_EPOCH else self.broker_epoch
+                marker = broker_epochs.clean_marker(epoch)
                 self._fs.write_bytes(self._file(CLEAN_SHUTDOWN), marker, sync=True)
                 self._fs.sync_directory(self._path)
         except OSError as problem:

@@ -45,6 +45,13 @@ def test_a_clean_shutdown_says_its_epoch(fs: FaultyFS) -> None:
     assert found(fs).previous_broker_epoch == 7
 
 
+def test_a_process_that_shut_down_before_it_was_registered_says_the_epoch_of_the_one_before(fs: FaultyFS) -> None:
+    used(fs)
+    fs.end_process()
+    found(fs).close()
+    assert found(fs).previous_broker_epoch == 7
+
+
 def test_a_killed_process_has_lost_nothing(fs: FaultyFS) -> None:
     used(fs)
     fs.end_process()
