@@ -19,6 +19,8 @@ from typing import Final
 
 from ottla.client.asynchronous import AsyncConnection
 from ottla.client.errors import BrokerUnavailable
+from ottla.cluster.image import MetadataImage, PartitionImage
+from ottla.ids import TopicName
 from ottla.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -354,19 +356,9 @@ class Faults:
     def _change_disk(self, machine: SimMachine) -> None:
         if machine.is_running:
             machine.kill()
-        if not self._is_first_copy(machine):
-            machine.replace_disk()
+        machine.replace_disk()
         self._is_changing_disk = False
         self._later(2.0, partial(self.revive, machine))
-
-    def _is_first_copy(self, machine: SimMachine) -> bool:
-        """Whether a machine has a new partition that none of its other replicas has ever been in sync with."""
-        number = int(machine.name[1:])
-        return any(
-            len(part.replicas) > 1 and set(part.isr) == {number} and not part.departed
-            for topic in self._coordination.image().topics.values()
-            for part in topic.partitions
-        )
 
     def _is_refilling(self) -> bool:
         """Whether a partition has not got back a replica that was on a disk which has been replaced."""
@@ -392,16 +384,24 @@ class Faults:
         )
 
     def begin_lost_anew(self) -> None:
-        """An operator gives up partitions that had one replica, on the disk that was replaced."""
+        """An operator gives up partitions that are lost with the replaced disk: those of one replica, and those of
+        which no other replica has been in sync yet, so that nothing has been committed."""
+        image = self._coordination.image()
         lost = [
             (topic.name, part.partition)
-            for topic in self._coordination.image().topics.values()
+            for topic in image.topics.values()
             for part in topic.partitions
-            if part.leader < 0 and len(part.replicas) == 1
+            if part.leader < 0 and (len(part.replicas) == 1 or self._was_never_copied(image, topic.name, part))
         ]
         if lost and self._emptied is not None:
             asked = [TopicPartitions(topic=name, partitions=[number]) for name, number in lost]
             self._ask(ElectLeadersRequest(election_type=1, topic_partitions=asked, timeout_ms=2_000), ELECT_LEADERS)
+
+    def _was_never_copied(self, image: MetadataImage, topic: TopicName, part: PartitionImage) -> bool:
+        """Whether nothing has been committed, and each broker reports that its replica must not lead."""
+        return not self._observer.end_of(Place(topic, part.partition)) and all(
+            (replica, topic, part.partition) in image.failed_replicas - image.full_replicas for replica in part.replicas
+        )
 
     def _slow_disks_down(self) -> bool:
         mean_s = self._random.choice((0.02, 0.1, 0.5))

@@ -3,6 +3,7 @@
     log: directory A, or none yet     here: in directory B     --> AssignReplicasToDirs: B
     log: directory A, which is here   here: not found in A     --> LOST, so that another replica leads; but it begins
                                                                    empty if A has lost nothing that was synced
+    log: directory A, which is here   here: in A, not filled   --> LOST while no other replica leads
     log: directory A, which is full   another one is in sync   --> the mark of A as full, until there is room in A
 
 The log distinguishes a new replica from a lost one: one that was never put anywhere may begin empty.
@@ -77,7 +78,7 @@ class DirectoryAssignments:
         self._ask_controller = ask_controller
         self._broker_epoch = broker_epoch
         self.lost: set[Key] = set()
-        """Replicas that cannot be held, since their log is gone."""
+        """Replicas that cannot be held, since their log is gone, or is not filled again yet."""
         self._due = asyncio.Event()
         self._changed: set[Key] | None = set()
         """The partitions to look at when it is due; None for all."""
