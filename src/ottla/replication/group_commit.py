@@ -255,6 +255,8 @@ class GroupCommit:
             self._aside[partition] = False
 
     def _begin_round(self) -> None:
+        if self._is_closed:  # a ticket would take what the close of its log is to sync, and nobody would sync it
+            return
         self._gathering = None
         self._marks_of_round, self._marks = self._marks, 0
         dirty, self._dirty = self._dirty, {}
@@ -324,6 +326,8 @@ class GroupCommit:
             self._loop.call_soon_threadsafe(self._end_aside, runner, jobs)
 
     def _end_aside(self, runner: RoundRunner, jobs: list[_Job]) -> None:
+        if self._is_closed:  # `close` has given the tickets back
+            return
         del self._jobs_aside[runner]
         self._free_runners.append(runner)
         for job in jobs:
@@ -369,6 +373,8 @@ class GroupCommit:
             self._loop.call_soon_threadsafe(self._end_round, round_)
 
     def _end_round(self, round_: list[_Job]) -> None:
+        if self._is_closed:  # as in `_end_aside`
+            return
         now = self._monotonic()
         self._gather_until = now + min(MAX_GATHER_S, now - self._round_began)
         self.rounds += 1
@@ -388,8 +394,7 @@ class GroupCommit:
 
     def _end_job(self, job: _Job) -> None:
         if job.error is not None:
-            if not self._is_closed:  # else `close` has reported it
-                self._fail(job.partition, job.ticket, job.error)
+            self._fail(job.partition, job.ticket, job.error)
             return
         try:
             job.partition.flushed(job.ticket)
@@ -413,7 +418,7 @@ class GroupCommit:
             self.mark(partition)
 
     def close(self) -> None:
-        """Let what is under way finish; nothing is synced afterwards.
+        """Let what is under way finish; then nothing is synced, and no partition is called, though the loop goes on.
 
         Each ticket that is still out goes back to its partition, since the log takes its work for done or under way:
         the next close of the log would leave it unsynced.

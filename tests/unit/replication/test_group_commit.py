@@ -480,8 +480,11 @@ def opened(path: Path, disk: Disk) -> LogDirectory:
     return directory
 
 
-def stop_with_work_queued(directory: LogDirectory, runner: type[StuckRunner], at_close: Callable[[], None]) -> None:
-    """Each log has records of epoch 5, for which the flusher has taken a ticket when it closes."""
+def stop_with_work_queued(
+    directory: LogDirectory, runner: type[StuckRunner], at_close: Callable[[], None], *, has_begun: bool = True
+) -> None:
+    """Each log has records of epoch 5, for which the flusher has taken a ticket when it closes, if it `has_begun`. The
+    loop goes on before the logs are closed, as that of a broker does."""
 
     async def main() -> None:
         flusher = GroupCommit(
@@ -496,9 +499,11 @@ def stop_with_work_queued(directory: LogDirectory, runner: type[StuckRunner], at
         for log in directory.logs.values():
             log.append_as_leader(encode_batch([Record(0, 1, b"k", b"v")]), LeaderEpoch(5))
             flusher.mark(PartitionOfLog(log))
-        await until(lambda: not any(log.leader_epochs.dirty for log in directory.logs.values()))
+        if has_begun:
+            await until(lambda: not any(log.leader_epochs.dirty for log in directory.logs.values()))
         at_close()
         flusher.close()
+        await asyncio.sleep(0.01)
         directory.close()
 
     asyncio.run(main())
@@ -513,10 +518,11 @@ def twenty_logs(path: Path, disk: Disk) -> LogDirectory:
     return opened(path, disk)
 
 
+@pytest.mark.parametrize("has_begun", [True, False])
 @pytest.mark.parametrize("runner", [StuckRunner, DiligentRunner])
-def test_a_stop_syncs_what_the_flusher_has_queued(tmp_path: Path, runner: type[StuckRunner]) -> None:
+def test_a_stop_syncs_what_the_flusher_has_queued(tmp_path: Path, runner: type[StuckRunner], has_begun: bool) -> None:
     disk = Disk()
-    stop_with_work_queued(twenty_logs(tmp_path, disk), runner, lambda: None)
+    stop_with_work_queued(twenty_logs(tmp_path, disk), runner, lambda: None, has_begun=has_begun)
     again = opened(tmp_path, disk)
     assert again.was_clean
     assert [log.latest_epoch for log in again.logs.values()] == [5] * 20
@@ -540,7 +546,8 @@ def test_a_sync_that_fails_as_the_flusher_closes_is_made_good(tmp_path: Path) ->
     again.close()
 
 
-def test_closing_leaves_no_ticket_without_an_answer() -> None:
+@pytest.mark.parametrize("runner", [StuckRunner, DiligentRunner])
+def test_closing_leaves_no_ticket_without_an_answer_and_gives_one_answer(runner: type[StuckRunner]) -> None:
     news = [NewPartition() for _ in range(50)]
     queued = NewPartition()
     queued.is_first = False
@@ -551,8 +558,8 @@ def test_closing_leaves_no_ticket_without_an_answer() -> None:
             "disk",
             asyncio.get_running_loop(),
             lambda: None,
-            runner=StuckRunner(),
-            side_runners=[StuckRunner()],
+            runner=runner(),
+            side_runners=[runner()],
             kernel=lambda: None,
         )
         flusher.start()
@@ -562,9 +569,10 @@ def test_closing_leaves_no_ticket_without_an_answer() -> None:
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         flusher.close()
+        await asyncio.sleep(0)
 
     asyncio.run(main())
-    assert [partition.cancelled for partition in (*news, queued, under_way)] == [1] * 52
+    assert [(partition.cancelled, partition.synced) for partition in (*news, queued, under_way)] == [(1, 0)] * 52
 
 
 def test_closing_takes_the_results_of_the_kernels_last_round() -> None:

@@ -1,6 +1,7 @@
 """One simulated machine: its disk, its clock, its place on the network, and the process of the broker on it."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -139,8 +140,8 @@ class SimMachine:
             resolve=self._resolve,
             new_flusher=partial(
                 GroupCommit,
-                runner=_ExecutorRunner(self.loop),
-                side_runners=[_ExecutorRunner(self.loop) for _ in range(2)],
+                runner=ExecutorRunner(self.loop),
+                side_runners=[ExecutorRunner(self.loop) for _ in range(2)],
                 kernel=lambda: None,
                 monotonic=self.loop.time,
             ),
@@ -156,14 +157,23 @@ class SimMachine:
         return self._store
 
 
-class _ExecutorRunner:
+class ExecutorRunner:
     """Rounds of syncing, one after the other, in the loop's idea of a thread."""
 
     def __init__(self, loop: SimLoop) -> None:
         self._loop = loop
+        self._queue: deque[Callable[[], None]] = deque()
 
     def run(self, work: Callable[[], None]) -> None:
-        self._loop.run_in_executor(None, work)
+        """Do the work some time from now."""
+        self._queue.append(work)
+        self._loop.run_in_executor(None, self._run_next)
 
     def close(self) -> None:
-        """What runs is not waited for: this is the loop's own thread."""
+        """Do what is left at once: a thread would be waited for, and do nothing later."""
+        while self._queue:
+            self._run_next()
+
+    def _run_next(self) -> None:
+        if self._queue:
+            self._queue.popleft()()
