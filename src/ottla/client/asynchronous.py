@@ -117,6 +117,8 @@ class AsyncConnection:
                 await self._link.ready()
             elif self._link.renewal_is_due:
                 await self._link.renew()
+            if self._link.is_closed:  # it was ready, and was lost before this task had its turn
+                raise BrokerUnavailable(f"{self._name} has hung up")
             return self._link
 
     def close(self) -> None:

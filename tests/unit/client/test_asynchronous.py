@@ -14,9 +14,11 @@ from tests.support.certificates import write_certificate
 
 from ottla.client.asynchronous import READS_PER_TURN, AsyncConnection
 from ottla.client.errors import BrokerRefused, BrokerUnavailable, NotABroker
+from ottla.client.sansio.handshake import API_VERSIONS_VERSION, handshake
 from ottla.client.sockets import connect_with_tls, resolve
 from ottla.errors import ErrorCode
 from ottla.protocol.framing import decode_request_header, encode_response
+from ottla.protocol.messages.api_versions import ApiVersionsResponse
 from ottla.protocol.messages.controlled_shutdown import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,
@@ -266,19 +268,19 @@ def test_tls(tmp_path: Path, trusts: bool) -> None:
     asyncio.run(story())
 
 
-class FastSender:
-    """A socket with TLS whose other end sends zeros faster than they are read, behind the size of an answer."""
+class FakeTlsSocket:
+    """A socket that is readable, and takes everything that is sent; it has more in each turn of the loop."""
 
-    def __init__(self, answer_bytes: int) -> None:
+    def __init__(self, unread: bytes) -> None:
+        self.unread = unread
         self._descriptor, self._other_end = socket.socketpair()
         self._other_end.send(b"readable")
-        self._begins = answer_bytes.to_bytes(4, "big")
 
     def recv_into(self, buffer: memoryview) -> int:
-        if self._begins:
-            buffer[:4], self._begins = self._begins, b""
-            return 4
-        return min(len(buffer), 1 << 14)
+        """Read what is there; 0 behind it: the other end has hung up."""
+        read, self.unread = self.unread[: len(buffer)], self.unread[len(buffer) :]
+        buffer[: len(read)] = read
+        return len(read)
 
     def pending(self) -> int:
         return 1
@@ -294,13 +296,20 @@ class FastSender:
         self._other_end.close()
 
 
+class FastSender(FakeTlsSocket):
+    """Its other end sends zeros faster than they are read, behind the size of an answer."""
+
+    def recv_into(self, buffer: memoryview) -> int:
+        return super().recv_into(buffer) or min(len(buffer), 1 << 14)
+
+
 def test_a_fast_sender_leaves_the_loop_to_others() -> None:
     """It gets its turn for some records, not until it has sent all."""
     answer_bytes = 64 << 20
     turns = 0
 
     async def connect(host: str, port: int) -> socket.socket:
-        return FastSender(answer_bytes)  # type: ignore[return-value] # it has what is used
+        return FastSender(answer_bytes.to_bytes(4, "big"))  # type: ignore[return-value] # it has what is used
 
     async def count() -> None:
         nonlocal turns
@@ -317,3 +326,22 @@ def test_a_fast_sender_leaves_the_loop_to_others() -> None:
 
     asyncio.run(story())
     assert turns > answer_bytes / (1 << 14) / READS_PER_TURN / 3
+
+
+def test_a_connection_that_is_lost_in_the_turn_in_which_it_becomes_ready() -> None:
+    """The request fails as on any lost connection: a quorum node whose request has no outcome never fetches again."""
+
+    last_words = encode_response(ApiVersionsResponse(error_code=0, api_keys=[]), API_VERSIONS_VERSION, 1)
+
+    async def connect(host: str, port: int) -> socket.socket:
+        return FakeTlsSocket(b"".join(cast(bytes, piece) for piece in last_words))  # type: ignore[return-value] # it has what is used
+
+    async def story() -> None:
+        client = AsyncConnection("b", 9, "me", connect=connect, handshake=handshake)
+        for _ in range(2):
+            with pytest.raises(BrokerUnavailable, match="b:9 has hung up"):
+                await client.ask(request(1), VERSION, timeout_s=20)
+            with pytest.raises(BrokerUnavailable, match="b:9 has hung up"):
+                await client.open(timeout_s=20)
+
+    asyncio.run(story())
