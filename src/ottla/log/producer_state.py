@@ -305,6 +305,11 @@ class ProducerState:
         return AbortedTransaction(transaction.producer_id, transaction.first_offset, transaction.last_offset, stable)
 
     @property
+    def has_markers(self) -> bool:
+        """Whether a transaction of any of these producers has ended in the partition."""
+        return any(entry.coordinator_epoch >= 0 for entry in self.producers.values())
+
+    @property
     def open_transactions(self) -> int:
         """How many transactions are open in the partition."""
         return len(self._ongoing)

@@ -8,7 +8,8 @@ After a clean shutdown nothing is scanned but the few batches behind the last in
 - From the recovery point on every batch is checked. At the first torn or corrupt one the log is cut: it and all
   that follows was never acknowledged as durable.
 
-Producer state comes from the newest usable snapshot and the batches after it.
+Producer state comes from the newest usable snapshot and the batches after it. The indexes of aborted transactions are
+completed from there on too, or from the snapshot before if the newest is at the recovery point.
 """
 
 import logging
@@ -158,6 +159,13 @@ def _producers(
     state, snapshots, aborted = producer_state(
         opening.fs, opening.directory, segments, snapshots, log_start, end_offset
     )
+    point = opening.recovery_point
+    if not opening.is_clean and snapshots and snapshots[-1] == point and state.has_markers:
+        # The log may have been synced just before the snapshot was written. Then a power failure may have left the
+        # snapshot, but not the index of the segment before, which only the next sync would have brought to the disk.
+        _, earlier, before = producer_state(opening.fs, opening.directory, segments, snapshots[:-1], log_start, point)
+        snapshots = [*earlier, point]
+        aborted = before + aborted
     for segment, transaction in reversed(aborted):  # of each segment the first at last, and what is torn with it
         segment.transaction_index.truncate_before(transaction.last_offset)
     note_aborted(opening.fs, aborted)

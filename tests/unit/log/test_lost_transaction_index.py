@@ -135,3 +135,63 @@ def test_of_an_earlier_segment_twice_in_a_row(torn: bytes) -> None:
     assert len(expected) == 9
     machine.lose_power()
     assert machine.aborted() == expected
+
+
+@pytest.mark.parametrize("is_rolled", [True, False])
+@pytest.mark.parametrize("torn", [None, b"", bytes(2 * 34), bytes(5 * 34)])
+def test_behind_a_snapshot_that_reached_the_disk_by_itself_where_the_log_was_synced_before(
+    monkeypatch: pytest.MonkeyPatch, torn: bytes | None, *, is_rolled: bool
+) -> None:
+    """The log was synced up to there, then the snapshot was written; no sync came before the power was lost."""
+    monkeypatch.setattr("ottla.log.producer_snapshots._SNAPSHOT_EVERY_BYTES", 1)
+    machine = Machine()
+    machine.abort_some()
+    machine.log.flush()
+    expected = machine.aborted()
+    if is_rolled:
+        machine.log.roll()
+    else:
+        machine.log.snapshot_producers_if_due()
+    point = machine.log.recovery_point
+    machine.fs.open(f"/log/{point:020d}.snapshot").sync()
+    machine.fs.sync_directory("/log")
+    machine.fs.crash(Survival.NOTHING)
+    if torn is not None:
+        machine.fs.write_bytes(f"/log/{0:020d}.txnindex", torn, sync=True)
+    machine.log = machine.open(recovery_point=point)
+    assert machine.aborted() == expected
+    assert machine.fs.exists(f"/log/{point:020d}.snapshot")
+    machine.abort_some()
+    machine.log.flush()
+    machine.lose_power()
+    assert machine.aborted()[:3] == expected
+
+
+def test_written_by_a_killed_process_whose_successor_syncs_more() -> None:
+    machine = Machine()
+    machine.abort_some()
+    machine.log.flush()
+    expected = machine.aborted()
+    machine.log.roll()
+    point = machine.log.recovery_point
+    machine.fs.end_process()
+    machine.log = machine.open(recovery_point=point)
+    machine.fs.open(f"/log/{point:020d}.snapshot").sync()
+    machine.fs.sync_directory("/log")
+    machine.abort_some()
+    machine.log.flush()
+    machine.lose_power()
+    assert machine.aborted()[:3] == expected
+
+
+def test_producers_are_known_by_a_snapshot_at_the_recovery_point_when_their_segments_are_gone() -> None:
+    machine = Machine()
+    machine.abort_some()
+    machine.log.roll()
+    machine.log.flush()
+    point = machine.log.recovery_point
+    machine.fs.crash(Survival.NOTHING)
+    for suffix in ("log", "index", "timeindex", "txnindex"):  # as retention does
+        machine.fs.remove(f"/log/{0:020d}.{suffix}")
+    machine.log = machine.open(recovery_point=point)
+    assert machine.log.producer_state.producers[1].epoch == 0
