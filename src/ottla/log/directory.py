@@ -133,11 +133,15 @@ class LogDirectory:
     def fail(self, reason: str) -> None:
         """Stops reads and writes. The owner of its logs releases them first."""
         self.offline_reason = reason
-        with suppress(OSError):  # what could not be written may be lost, though the machine runs on
-            self._fs.remove(self._file(broker_epochs.BOOT))
+        self._note_loss()
         for log in self.logs.values():
             log.release()
         self.logs.clear()
+
+    def _note_loss(self) -> None:
+        """What could not be written may be lost, though the machine runs on: the kernel drops it."""
+        with suppress(OSError):
+            self._fs.remove(self._file(broker_epochs.BOOT))
 
     def read_cleaner_offsets(self) -> dict[TopicPartition, Offset]:
         """Up to where compaction has come, by partition. Raises KafkaStorageError, OSError."""
@@ -641,6 +645,8 @@ class LogDirectory:
                 log.flushed(ticket)
             except OSError as problem:
                 clean = False
+                if problem.errno not in LACKING:  # else the disk is full, not damaged: see `full_directories`
+                    self._note_loss()
                 logger.error("cannot sync %s: %s; it will be recovered at the next start", log, problem)
         for log in self.logs.values():
             log.release()

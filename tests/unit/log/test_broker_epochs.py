@@ -1,16 +1,18 @@
 """What a log directory says of the epoch in which a broker last had it, and had lost nothing."""
 
+import errno
 from pathlib import Path
 
 import pytest
 from tests.unit.log.driver import SetClock
 
 from ottla.config.log import LogConfig
-from ottla.ids import BrokerId
+from ottla.ids import BrokerId, LeaderEpoch, PartitionId, TopicName, TopicPartition
 from ottla.log.broker_epochs import BOOT, UNKNOWN_EPOCH, killed_epoch, note
 from ottla.log.directories import LogDirectories
 from ottla.log.fs import RealFileSystem
-from ottla.testing.faulty_fs import FaultyFS, Survival
+from ottla.records.record import Record, encode_batch
+from ottla.testing.faulty_fs import FaultyFS, Operation, Survival
 
 PATHS = (Path("/a"), Path("/b"))
 
@@ -85,6 +87,33 @@ def test_so_may_one_whose_disk_has_failed(fs: FaultyFS, is_clean: bool) -> None:
         directories.close()
     fs.end_process()
     assert found(fs).previous_broker_epoch == UNKNOWN_EPOCH
+
+
+@pytest.mark.parametrize("registers", [True, False])
+@pytest.mark.parametrize(("error", "expected"), [(errno.EIO, UNKNOWN_EPOCH), (errno.ENOSPC, 7)])
+def test_so_may_one_whose_records_could_not_be_synced_as_it_shut_down(
+    fs: FaultyFS, error: int, expected: int, *, registers: bool
+) -> None:
+    """The kernel drops what it could not write. On a full disk it has it, as long as the machine runs."""
+    directories = used(fs)
+    t0 = TopicPartition(TopicName("t"), PartitionId(0))
+    log = directories.create_log(t0, None, LogConfig())
+    directories.directories[0].prepare_checkpoints().write()
+    log.append_as_leader(encode_batch([Record(0, 1, b"k", b"v")]), LeaderEpoch(5))
+    if not registers:
+        fs.end_process()
+        directories = found(fs)
+    fs.fail(Operation.SYNC, "*.log", error=error, times=None)
+    directories.close()
+    fs.heal()
+    fs.end_process()
+    if error == errno.EIO:
+        fs.drop_caches()
+    again = found(fs)
+    assert again.previous_broker_epoch == expected
+    kept = again.get(t0)
+    assert kept is not None
+    assert kept.log_end_offset == (0 if error == errno.EIO else 1)
 
 
 @pytest.mark.parametrize("written", [b"", b"{", b"7", b'{"boot":"1"}', b'{"boot":"","brokerEpoch":7}'])
