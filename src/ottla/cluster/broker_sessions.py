@@ -182,7 +182,9 @@ class BrokerSessions:
         if session.shutdown_offset != NOTHING_READ:
             return Standing.CONTROLLED_SHUTDOWN, self._stopping_after(session, leads)
         if heartbeat.wants_fence:
-            return Standing.UNFENCED, Standing.SHUTDOWN_NOW if heartbeat.wants_shutdown else Standing.FENCED
+            # A broker asks for it until it is ready, and not again in the same epoch: alone it is a late heartbeat, and
+            # its sender, which is unfenced by now, counts on its lease.
+            return Standing.UNFENCED, Standing.SHUTDOWN_NOW if heartbeat.wants_shutdown else Standing.UNFENCED
         if heartbeat.wants_shutdown:
             return Standing.UNFENCED, Standing.CONTROLLED_SHUTDOWN if leads() else Standing.SHUTDOWN_NOW
         return Standing.UNFENCED, Standing.UNFENCED
