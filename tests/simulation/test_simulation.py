@@ -103,8 +103,8 @@ def test_a_seed_that_has_found_something_finds_nothing_now(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [806, 976, 7511])
 def test_a_seed_in_which_a_disk_was_replaced_ends_with_leaders_now(seed: int) -> None:
-    """Of replicas on disks that had failed; of one that had been filled again, which its process did not know; of one
-    that was the first, and the only one so far."""
+    """The replaced disk came after two that had failed; before a process knew that its replica was filled again; or it
+    held the first and only copy so far."""
     sound_runs(f"{seed}:{seed + 1}", "--quorum")
 
 

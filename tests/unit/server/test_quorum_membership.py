@@ -54,7 +54,7 @@ def test_a_change_that_cannot_be_taken_is_tried_again(monkeypatch: pytest.Monkey
 def test_a_broker_waits_for_others_to_lead_no_longer_than_a_controller_answers(
     monkeypatch: pytest.MonkeyPatch, answered_s: float
 ) -> None:
-    """Without one nobody can lead in its place, and whoever starts it again waits for its end."""
+    """Without one nobody can lead in its place, and its next start has to wait for its end."""
     for module in (quorum_membership, cluster_member):
         monkeypatch.setattr(module, "HAND_OVER_S", 0.2)
 
