@@ -47,7 +47,7 @@ def poll_unattached(state: QuorumState, part: Unattached) -> None:
 
 
 def poll_follower(state: QuorumState, follower: Follower) -> None:
-    """Fetch; a voter that has not fetched in time begins to ask for an election."""
+    """Fetch; a replica that begins elections, and has not fetched in time, begins to ask for one."""
     if state.is_shutting_down:
         return
     if state.begins_elections:

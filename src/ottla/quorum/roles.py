@@ -10,7 +10,7 @@ from ottla.quorum.replicas import OffsetAndEpoch, ReplicaKey, VoterSet
 
 
 class Tally:
-    """The votes of an election. Majorities are those of the voters at its start."""
+    """The votes of an election. Majorities are those of the voters at its start; the candidate has a vote if it is one."""
 
     __slots__ = ("_voters", "_votes")
 
@@ -45,7 +45,7 @@ class Tally:
 
 @dataclass(slots=True)
 class Unattached:
-    """`deadline` is None for an observer, which awaits a leader forever.
+    """`deadline` is None for a replica that begins no elections, and awaits a leader forever.
 
     `raised_at` is when this replica last reported its epoch to a leader of an earlier one, or when it began to wait.
     """
