@@ -10,7 +10,7 @@ from ottla.quorum.replicas import OffsetAndEpoch, ReplicaKey, VoterSet
 
 
 class Tally:
-    """The votes of an election. Majorities are those of the voters at its start; the candidate has a vote if it is one."""
+    """The votes of an election, of the voters at its start alone: a candidate that is no voter does not count."""
 
     __slots__ = ("_voters", "_votes")
 
