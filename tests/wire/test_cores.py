@@ -1,6 +1,7 @@
 """`ottla serve --cores`: several brokers as one unit, with a controller of their own."""
 
 import os
+import re
 import signal
 import socket
 import ssl
@@ -203,3 +204,19 @@ def test_a_broker_that_cannot_start_ends_the_unit(unit: Unit) -> None:
     assert done.returncode == 1
     assert "broker 3 ended with code 1 before it served: all stop" in done.stderr
     assert "all processes have stopped" in done.stderr
+
+
+def test_a_broker_of_another_cluster_ends_the_unit_at_once(unit: Unit) -> None:
+    with unit.running() as process:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    directory = unit.log.parent / "data/core-0"
+    properties = directory / "meta.properties"
+    other = "4L6g3nShT-eMCtK--X86sw"
+    properties.write_text(re.sub("cluster.id=.*", f"cluster.id={other}", properties.read_text()))
+    done = subprocess.run(unit._command, capture_output=True, text=True, timeout=40, check=False)
+    assert done.returncode == 1
+    assert (
+        f"{directory} belongs to the cluster {other}, and the controllers at 127.0.0.1:{unit.port - 1}" in done.stderr
+    )
+    assert "broker 2 ended with code 1 before it served: all stop" in done.stderr

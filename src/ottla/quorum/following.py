@@ -120,7 +120,7 @@ def _fetch_from_any(state: QuorumState) -> None:
     """Ask a node that may know the leader, one at a time."""
     if not state.links.is_idle or (state.own.can_vote and not state.is_synced):
         return
-    known = _bootstrap(state)
+    known = bootstrap(state)
     ready = [to for to in known if state.links.is_ready(to, state.now_ms)]
     if ready:
         state.send(ready[state.random_below(len(ready))], fetch_request(state))
@@ -129,7 +129,8 @@ def _fetch_from_any(state: QuorumState) -> None:
         state.wake(state.links.retry_at(to))
 
 
-def _bootstrap(state: QuorumState) -> list[Destination]:
+def bootstrap(state: QuorumState) -> list[Destination]:
+    """The nodes that a replica without a leader asks for it."""
     own = {(endpoint.host, endpoint.port) for endpoint in state.own.endpoints}
     named = [Destination(None, host, port) for host, port in state.config.bootstrap_servers if (host, port) not in own]
     voters = [state.destination_of(voter) for voter in state.history.voters if voter.key.node_id != state.own_id]

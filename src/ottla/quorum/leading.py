@@ -159,6 +159,7 @@ def report(state: QuorumState, outbound: Outbound, error: int) -> bool:
     """Warn of an error that only an operator can end; returns False, the failure of the request."""
     where = f"{outbound.to.host}:{outbound.to.port}"
     if error == ErrorCode.INCONSISTENT_CLUSTER_ID:
+        state.strangers.add((outbound.to.host, outbound.to.port))
         state.warn(
             f"{where} belongs to another cluster than this node, whose cluster id is {state.own.cluster_id}: "
             "check controller.quorum.bootstrap.servers, controller.quorum.voters and the directory's meta.properties"

@@ -100,6 +100,12 @@ class QuorumMachine:
         alone = len(state.history.voters) == 1 and state.is_voter
         return not state.is_voter or alone or isinstance(state.part, Follower)
 
+    @property
+    def meets_only_strangers(self) -> bool:
+        """Whether all nodes that this replica can ask for the leader belong to another cluster."""
+        known = {(to.host, to.port) for to in following.bootstrap(self._state)}
+        return bool(known) and known <= self._state.strangers
+
     def voter_records(self, offset: int) -> list[ControlRecord]:
         """The control records that name level and voters in a snapshot of all records before `offset`."""
         return self._state.history.records_at(offset - 1)
@@ -194,6 +200,7 @@ class QuorumMachine:
         state = self._begin(now_ms)
         outbound = state.links.take(send_id)
         if outbound is not None:
+            state.strangers.discard((outbound.to.host, outbound.to.port))
             self._settle(outbound, self._take(send_id, outbound, response))
         return self._finish()
 

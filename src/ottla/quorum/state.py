@@ -80,6 +80,8 @@ class QuorumState:
         """Until then this replica takes the leader that it has fetched from to be alive."""
         self.hurried_at: int | None = None
         """When this voter last took a leader that refuses its requests for dead."""
+        self.strangers: set[tuple[str, int]] = set()
+        """Host and port of the nodes whose last answer was that they belong to another cluster."""
         self.silence_noted_at: int | None = None
         """When the last warning about a missing leader was given."""
         self.is_shutting_down = False

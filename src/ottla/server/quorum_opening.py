@@ -112,7 +112,7 @@ async def open_quorum(
     timeout_s = config.initial_broker_registration_timeout_ms / 1000
     try:
         async with asyncio.timeout(timeout_s):
-            await _until_followed(node, metadata)
+            await _until_followed(node, metadata, config)
     except TimeoutError:
         raise InvalidConfig(_unreachable(config, f"within {timeout_s:.0f} s")) from None
     if "controller" not in config.process_roles:
@@ -159,12 +159,20 @@ def metadata_directory(config: "BrokerConfig", directories: "LogDirectories", cl
     return own
 
 
-async def _until_followed(node: QuorumNode, metadata: QuorumMetadata) -> None:
-    """Wait until the log has been followed as far as it was committed when this node first learned of it."""
+async def _until_followed(node: QuorumNode, metadata: QuorumMetadata, config: "BrokerConfig") -> None:
+    """Wait until the log has been followed as far as it was committed when this node first learned of it.
+
+    Raises `InvalidConfig` where that is in vain, because all controllers belong to another cluster.
+    """
     wanted: int | None = None
     seen, still = metadata.offset, 0
     while wanted is None or metadata.offset + 1 < wanted:
         await asyncio.sleep(POLL_S)
+        if node.meets_only_strangers:
+            raise InvalidConfig(
+                f"{config.log_dirs[0]} belongs to the cluster {metadata.image.cluster_id}, and the controllers at "
+                f"{_addresses(config)} to another one: name empty directories in log.dirs, or see {_setting(config)}"
+            )
         wanted = node.high_watermark if wanted is None else wanted
         # At its end may be control records, which are not delivered; an empty record follows soon.
         still = 0 if metadata.offset != seen or wanted is None or seen < 0 else still + 1
@@ -199,10 +207,18 @@ async def _cluster_id(config: "BrokerConfig", connect: Connect) -> str:
 
 def _unreachable(config: "BrokerConfig", when: str) -> str:
     assert config.quorum is not None
-    name = BOOTSTRAP if config.quorum.bootstrap_servers else VOTERS
-    addresses = ", ".join(f"{host}:{port}" for host, port in config.quorum.addresses)
     return (
-        f"{name}: no active controller was found {when} by way of {addresses}: see whether the controllers run, and "
-        f"whether these are the addresses of their listener {config.quorum.listener} "
+        f"{_setting(config)}: no active controller was found {when} by way of {_addresses(config)}: see whether the "
+        f"controllers run, and whether these are the addresses of their listener {config.quorum.listener} "
         f"({config.quorum.security_protocol})"
     )
+
+
+def _setting(config: "BrokerConfig") -> str:
+    assert config.quorum is not None
+    return BOOTSTRAP if config.quorum.bootstrap_servers else VOTERS
+
+
+def _addresses(config: "BrokerConfig") -> str:
+    assert config.quorum is not None
+    return ", ".join(f"{host}:{port}" for host, port in config.quorum.addresses)

@@ -29,6 +29,7 @@ class MemoryQuorum:
         self.voter_ids: Collection[int] = (node_id,)
         self.voters_stay = ""
         self.remark = ""
+        self.meets_only_strangers = False
         self.leader = LeaderAndEpoch(None, 0)
         self.batches: list[CommittedBatch] = []
         """Everything committed after the newest snapshot."""

@@ -176,6 +176,18 @@ def test_an_observer_finds_the_leader_by_bootstrap_servers_and_stays_an_observer
     assert host.machine.role is Role.FOLLOWER
 
 
+def test_a_replica_notices_that_all_whom_it_can_ask_belong_to_another_cluster() -> None:
+    host = Host(node_id=4, bootstrap_servers=(("n9", 9093), ("n2", 9093)))
+    stranger = fetch.FetchResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID, responses=[])
+    take(host, stranger)
+    assert not host.machine.meets_only_strangers, "n2 has not answered yet"
+    take(host, stranger)
+    assert host.machine.meets_only_strangers
+    host.advance(1000)
+    take(host, fetch_answer(3, 7))
+    assert not host.machine.meets_only_strangers
+
+
 def test_a_leader_without_a_known_address_is_looked_for() -> None:
     host = Host(node_id=4, bootstrap_servers=(("n2", 9093),))
     host.answer(fetching(host)[0], fetch_answer(8, 7, error=ErrorCode.NOT_LEADER_OR_FOLLOWER))

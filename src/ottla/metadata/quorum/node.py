@@ -155,6 +155,11 @@ class QuorumNode(Protocol):
         """
         ...
 
+    @property
+    def meets_only_strangers(self) -> bool:
+        """Whether all nodes that it can ask for the leader belong to another cluster."""
+        ...
+
     def leader_endpoint(self) -> tuple[str, int] | None:
         """Host and port of the leader; None while it is unknown."""
         ...

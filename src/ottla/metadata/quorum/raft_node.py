@@ -183,6 +183,11 @@ class RaftNode:
         assert self._log is not None, "not started"
         return self._log
 
+    @property
+    def meets_only_strangers(self) -> bool:
+        """See `QuorumNode`."""
+        return self._machine is not None and self._machine.meets_only_strangers
+
     def leader_endpoint(self) -> tuple[str, int] | None:
         """See `QuorumNode`."""
         return self._leader_address
