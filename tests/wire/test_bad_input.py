@@ -14,10 +14,13 @@ import psutil
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from tests.support.ottla_process import OttlaProcess
+from tests.support.raw_client import RawConnection
 
+from ottla.errors import ErrorCode
 from ottla.protocol.api import ApiKey
 from ottla.protocol.framing import encode_request
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
+from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -195,3 +198,12 @@ def test_fuzzed_requests_disturb_nobody(broker: OttlaProcess) -> None:
     assert end_offset(broker) == expected_end
     produced(broker, 1)
     assert broker.rss_bytes() - rss_before < 64 << 20
+
+
+def test_a_refusal_of_a_long_name_is_an_answer(broker: OttlaProcess) -> None:
+    """Names may be as long as strings, and texts about them longer."""
+    topic = CreatableTopic(name="n" * 32_767, num_partitions=1, replication_factor=1, assignments=[], configs=[])
+    with RawConnection(broker.bootstrap) as client:
+        (answer,) = client.ask(CreateTopicsRequest(topics=[topic]), 7).topics
+    assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert answer.error_message.endswith("nnn ...")

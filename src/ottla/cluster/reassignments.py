@@ -8,6 +8,7 @@ Source: Kafka 3.9, `KafkaController.onPartitionReassignment`, `ReplicaAssignment
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from ottla.cluster.commands import SetPartitions
 from ottla.cluster.controller import with_leader
@@ -16,6 +17,8 @@ from ottla.cluster.image import NO_LEADER, MetadataImage, PartitionImage, TopicI
 from ottla.errors import ApiError, ErrorCode
 from ottla.errors import UnknownTopicOrPartition as UnknownTopic
 from ottla.ids import BrokerId, TopicPartition
+
+_SHOWN: Final = 10
 
 
 def plan_reassignment(
@@ -54,13 +57,20 @@ def _check_target(image: MetadataImage, original: tuple[BrokerId, ...], target: 
     if not target:
         problem = "Empty replica list specified in partition reassignment."
     elif len(set(target)) != len(target):
-        problem = f"Duplicate replica ids in partition reassignment replica list: {list(target)}"
+        problem = f"Duplicate replica ids in partition reassignment replica list: {_first(target)}"
     elif any(replica < 0 for replica in target):
-        problem = f"Invalid broker id in replica list: {list(target)}"
+        problem = f"Invalid broker id in replica list: {_first(target)}"
     elif absent := [replica for replica in target if replica not in original and replica not in image.brokers]:
-        problem = f"Replica assignment has brokers that are not alive: {absent}; these are: {sorted(image.brokers)}"
+        alive = _first(sorted(image.brokers))
+        problem = f"Replica assignment has brokers that are not alive: {_first(absent)}; these are: {alive}"
     if problem is not None:
         raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+
+
+def _first(brokers: Sequence[BrokerId]) -> str:
+    """The first few of them, for a message: a request may name as many as it likes."""
+    shown, left = list(brokers[:_SHOWN]), len(brokers) - _SHOWN
+    return f"{shown} and {left} more" if left > 0 else str(shown)
 
 
 def _towards(

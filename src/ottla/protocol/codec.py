@@ -19,6 +19,7 @@ from ottla.protocol.primitives import (
     Piece,
     Primitive,
     read_uvarint,
+    shortened,
     uvarint,
 )
 from ottla.protocol.schema import Array, Field, Message, Struct, Type, check_version, fields_of
@@ -102,6 +103,8 @@ class _Writer:
             self.out += struct.pack(">b", field.null_flag if value is None else 1)
             if value is None:
                 return
+        if field.is_error_text and value is not None:
+            value = shortened(value.encode()).decode()
         self.value(field.type, value, self.flexible and field.compact)
 
     def value(self, kind: Type, value: Any, compact: bool) -> None:

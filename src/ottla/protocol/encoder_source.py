@@ -21,7 +21,7 @@ from typing import Any
 from ottla.protocol import primitives
 from ottla.protocol.errors import UnencodableMessage
 from ottla.protocol.limits import STEP_MASK
-from ottla.protocol.primitives import MAX_STRING, Encoded, Primitive, uvarint
+from ottla.protocol.primitives import MAX_STRING, Encoded, Primitive, shortened, uvarint
 from ottla.protocol.schema import Array, Field, Message, Struct, Type, fields_of
 
 
@@ -60,6 +60,7 @@ class EncoderSource:
         self.scope: dict[str, Any] = {
             "uvarint": uvarint,
             "long_string": _long_string,
+            "shortened": shortened,
             "unsupported": _unsupported,
             "refuse_null": _refuse_null,
             "pack": struct.pack,
@@ -197,7 +198,10 @@ class EncoderSource:
         kind = field.type
         compact = self.flexible and field.compact
         if not isinstance(kind, type):
-            self.value(kind, place, compact, nullable, field.name)
+            if field.is_error_text:
+                self.sized(primitives.STRING, place, compact, nullable, encoded=f"shortened({place}.encode())")
+            else:
+                self.value(kind, place, compact, nullable, field.name)
             return
         item = self.name("o")
         self.line(f"{item} = {place}")
@@ -225,14 +229,15 @@ class EncoderSource:
         elif kind is primitives.RECORDS:
             self.records(place, compact, nullable, label)
         else:
-            self.sized(kind, place, compact, nullable)
+            encoded = f"{place}.encode()" if kind is primitives.STRING else place
+            self.sized(kind, place, compact, nullable, encoded)
 
-    def sized(self, kind: Primitive, place: str, compact: bool, nullable: bool) -> None:
-        """Write the appending of a string or of bytes, behind their length."""
+    def sized(self, kind: Primitive, place: str, compact: bool, nullable: bool, encoded: str) -> None:
+        """Write the appending of a string or of bytes, behind their length; `encoded` is the expression for its
+        bytes."""
         string = kind is primitives.STRING
         raw, length = self.name("raw"), self.name("n")
         extra = " + 1" if compact else ""
-        encoded = f"{place}.encode()" if string else place
         if nullable:
             self.line(f"if {place} is None:")
             self.line(f'    {raw} = b""; {length} = {0 if compact else -1}')

@@ -73,6 +73,16 @@ MAX_STRING: Final = 0x7FFF
 MAX_INT32: Final = 0x7FFF_FFFF
 
 
+_CUT: Final = b" ..."
+
+
+def shortened(text: bytes) -> bytes:
+    """The text of an error as a string on the wire: what is longer than MAX_STRING is cut between two characters."""
+    if len(text) <= MAX_STRING:
+        return text
+    return text[: MAX_STRING - len(_CUT)].decode(errors="ignore").encode() + _CUT
+
+
 class _UuidCache(dict[bytes, uuid.UUID]):
     """UUIDs by their 16 bytes. Topic ids recur in every request, and building a UUID costs ten look-ups."""
 

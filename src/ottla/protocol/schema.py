@@ -245,6 +245,12 @@ class Field:
         return f"<{self.name}: {self.type!r} {self.first}-{self.until}>"
 
     @property
+    def is_error_text(self) -> bool:
+        """Whether it is a text about an error, for people. It may repeat what a client has sent, as much as that was,
+        so encoders cut it."""
+        return self.name.endswith(("error_message", "status_detail"))
+
+    @property
     def null_flag(self) -> int:
         """The byte that stands for a structure that is null; 1 precedes one that is not, and what is greater is taken
         for 1. In Kafka the flag is an int8, but an unsigned varint in tagged fields."""

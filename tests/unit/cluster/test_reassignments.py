@@ -115,6 +115,13 @@ def test_refusals(wanted: tuple[int, ...] | None, code: ErrorCode) -> None:
     assert refused.value.code is code
 
 
+@pytest.mark.parametrize("wanted", [[1] * 25_000, [-1, *range(25_000)], list(range(10_000, 35_000))])
+def test_refusals_name_few_of_many_replicas(wanted: list[int]) -> None:
+    with pytest.raises(ApiError, match=r"and \d+ more") as refused:
+        plan_reassignment(IMAGE, T0, wanted)
+    assert len(str(refused.value)) < 250
+
+
 def test_a_replica_that_stays_need_not_be_alive_now() -> None:
     part = only(moving(apply(IMAGE, [RemoveBroker(BrokerId(2))]), 3, 2))
     assert (part.target, part.adding) == ((3, 2), (3,))

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from tests.unit.protocol.message_values import all_messages, narrowed, values_of
 
 from ottla.protocol import codec, compiled
-from ottla.protocol.errors import MalformedMessage, ProtocolError
+from ottla.protocol.errors import MalformedMessage, ProtocolError, UnencodableMessage
+from ottla.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.primitives import Int8
 from ottla.protocol.schema import Message, Struct, message, since, struct
@@ -144,6 +145,26 @@ def test_a_part_of_a_version_that_is_not_there_is_refused() -> None:
         compiled.encode_part(Page(number=1), Shelf, 3)
     with pytest.raises(ProtocolError, match="Page version 2"):
         compiled.encode_part(Page(number=1000), Shelf, 2)
+
+
+@pytest.mark.parametrize("version", [4, 7])
+@pytest.mark.parametrize(("letter", "shown"), [("x", 32_763), ("\u20ac", 10_921)])
+def test_the_text_of_an_error_is_cut_to_what_a_string_may_have(version: int, letter: str, shown: int) -> None:
+    """Whoever makes the answer need not know how much of a request its text repeats."""
+    topics = [CreatableTopicResult(name="t", error_message=text) for text in (letter * 75_000, letter * 10_000, None)]
+    answer = CreateTopicsResponse(topics=topics)
+    encoded = compiled.encode(answer, version)
+    assert encoded == codec.encode(answer, version)
+    assert encoded == run_at_once(compiled.encode_steps(bytearray(), answer, version))
+    read = compiled.decode(CreateTopicsResponse, joined(encoded), version).topics
+    assert [topic.error_message for topic in read] == [letter * shown + " ...", letter * 10_000, None]
+
+
+def test_other_strings_that_are_too_long_are_refused() -> None:
+    answer = CreateTopicsResponse(topics=[CreatableTopicResult(name="t" * 32_768)])
+    for encode in (codec.encode, compiled.encode):
+        with pytest.raises(UnencodableMessage, match="a string of 32768 bytes is too long"):
+            encode(answer, 7)
 
 
 def test_large_messages_have_many_steps() -> None:
