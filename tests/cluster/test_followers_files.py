@@ -11,6 +11,7 @@ from confluent_kafka import Producer, TopicPartition
 from ottla.errors import ErrorCode
 from ottla.ids import Offset
 from ottla.log.partition_log import PartitionLog
+from ottla.protocol.messages import alter_partition_reassignments as alter
 from ottla.protocol.messages import delete_records as dr
 from ottla.records.batch import iter_batches
 from ottla.records.record import decode_records
@@ -123,6 +124,33 @@ def test_compaction_and_a_leader_that_was_a_follower(cluster: ClusterInProcess) 
     for broker in BROKERS:
         eventually(lambda broker=broker: newest_values(cluster, broker, "t") == expected)
     assert set(read_all(cluster.bootstrap, "t", 10)[-10:]) == set(expected.values())
+
+
+def test_a_copy_of_a_compacted_log_knows_where_epochs_began_that_have_no_record_left(cluster: ClusterInProcess) -> None:
+    """Another log is compared with it by these epochs, if it leads (KIP-101)."""
+    compact = {"internal.segment.bytes": str(SEGMENT_BYTES), "cleanup.policy": "compact"}
+    cluster.create("t", [[1, 2]], **compact, **{"min.cleanable.dirty.ratio": "0.01"})
+    for leader, other in ((1, 2), (2, 1), (1, 2)):
+        eventually(lambda leader=leader: cluster.partition("t").leader == leader)
+        produce_keyed(cluster, "t", 100, 10)  # less than a segment: several epochs have to share one
+        cluster.stop(leader)
+        eventually(lambda other=other: cluster.partition("t").leader == other)
+        cluster.start(leader)
+        eventually(lambda: set(cluster.partition("t").isr) == {1, 2})
+    leader = cluster.partition("t").leader
+    produce_keyed(cluster, "t", 1000, 10)
+    known = log_of(cluster, leader, "t").leader_epochs
+    eventually(lambda: bytes_on_disk(cluster, leader, "t") <= 3 * SEGMENT_BYTES)
+    partition = alter.ReassignablePartition(partition_index=0, replicas=[leader, 3])
+    request = alter.AlterPartitionReassignmentsRequest(
+        topics=[alter.ReassignableTopic(name="t", partitions=[partition])]
+    )
+    assert ask(cluster.address(cluster.controller), request, 0).error_code == 0
+    eventually(lambda: set(cluster.partition("t").isr) == {leader, 3})
+    copied = log_of(cluster, 3, "t").leader_epochs
+    written = [entry for entry in known.entries() if entry[1] < 1300]  # it may lead once more
+    eventually(lambda: copied.entries() == written)
+    assert [start for _, start in written] == [0, 100, 200, 300]
 
 
 def test_deleted_records_leave_every_disk(cluster: ClusterInProcess) -> None:

@@ -4,8 +4,7 @@
     a high watermark    what it passes is committed: the same on every replica, for ever, and on all that are in sync;
                         but for what retention takes from its beginning, and compaction where a newer record has the key
     a replica           starts, catches up, is elected: what it shows is compared again from its beginning
-    a truncation        never takes back what is below a follower's high watermark; but a replica out of sync may start
-                        over if compaction has left its leader no record of an epoch that it knows
+    a truncation        never takes back what is below a follower's high watermark
     a controller        is not obeyed any more by a broker that has obeyed its successor
 
 It hooks into the log, below everything that decides about replication, and into what carries out a controller's
@@ -109,8 +108,7 @@ class Observer:
 
         def started_over(replicas: ReplicaManager, partition: Partition, reason: str) -> None:
             place, name = self._of(partition.log)
-            if not self._is_excused_by_compaction(partition):
-                self._history.fail(f"{place}: {name} is to throw away what was committed: {reason}")
+            self._history.fail(f"{place}: {name} is to throw away what was committed: {reason}")
             start_over(replicas, partition, reason)
 
         with (
@@ -123,29 +121,6 @@ class Observer:
             patch.object(PartitionLog, "high_watermark", property(known.fget, high_watermark)),
         ):
             yield
-
-    def _is_excused_by_compaction(self, partition: Partition) -> bool:
-        """Whether compaction left no record of an epoch of this log at its leader, which has all that is committed.
-
-        A follower learns an epoch from its records only, as in Kafka, so a leader that has copied them all later than
-        that lacks the epoch.
-        """
-        own = partition.log
-        place, _ = self._of(own)
-        leader = next(machine for machine in self._machines if machine.name == f"b{partition.leader}")
-        held = held_by(leader, place)
-        if held is None or not own.config.compact:
-            return False
-        known = {epoch for epoch, _ in held.log.leader_epochs.entries()}
-        lacking = {epoch for epoch, start in own.leader_epochs.entries() if start < own.high_watermark} - known
-        left = {
-            header.leader_epoch for _, header in _batches(held.log, held.log.log_start_offset, held.log.log_end_offset)
-        }
-        if not lacking or lacking & left:
-            return False
-        committed = self._history.committed[place]
-        self._compare(held.log, committed, 0, committed.end, extend=False)
-        return held.log.log_end_offset >= committed.end
 
     # -- controllers ---------------------------------------------------------------------------------------------------
 

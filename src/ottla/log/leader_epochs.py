@@ -18,14 +18,26 @@ class EpochEnd(NamedTuple):
     end_offset: Offset
 
 
+class EpochGap(NamedTuple):
+    """An epoch that begins within offsets of which compaction has left nothing."""
+
+    epoch: LeaderEpoch
+    low: int
+    """The first offset at which it may begin."""
+    high: int
+    """The last one: that of its first record that is left, if there is any."""
+
+
 class LeaderEpochs:
     """Epochs and start offsets, both ascending. Its owner writes `encode()` to disk when `dirty`."""
 
-    __slots__ = ("_epochs", "_starts", "dirty", "latest")
+    __slots__ = ("_epochs", "_starts", "dirty", "gaps", "latest")
 
     def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
         self._epochs: list[int] = []
         self._starts: list[int] = []
+        self.gaps: tuple[EpochGap, ...] = ()
+        """Epochs whose beginning a leader is to be asked for, as long as this is remembered; not on disk."""
         self.latest: int = UNDEFINED_EPOCH
         """The last epoch assigned; -1 if none."""
         for epoch, start in entries:
@@ -48,10 +60,50 @@ class LeaderEpochs:
         while epochs and (epochs[-1] >= epoch or starts[-1] >= start_offset):
             epochs.pop()
             starts.pop()
+        if self.gaps:
+            self.gaps = tuple(gap for gap in self.gaps if gap.epoch < epoch and gap.high < start_offset)
         epochs.append(epoch)
         starts.append(start_offset)
         self.latest = epoch
         self.dirty = True
+
+    def assign_batch(self, epoch: int, end_offset: int, base_offset: int) -> None:
+        """Notes that a batch at `base_offset` is of `epoch`, where the log ended at `end_offset` before.
+
+        Between the two, compaction may have removed records of this epoch and of others. Until a leader has been asked,
+        the epoch begins at `end_offset`: if it began later than it did, a follower with other records there, of an
+        earlier epoch, would not be told that they diverge.
+        """
+        if epoch != self.latest:
+            self.assign(epoch, min(end_offset, base_offset))
+            if base_offset > end_offset and epoch >= 0:
+                self.gaps += (EpochGap(LeaderEpoch(epoch), end_offset, base_offset),)
+
+    def settle(self, gap: EpochGap, end_before: EpochEnd) -> None:
+        """Notes where the epoch of a gap begins, by what a leader says of the epoch before it: where the last one up to
+        that ends.
+
+        That one may be an epoch of which no record is left here; the leader is to be asked for it next. An answer that
+        contradicts this log changes nothing.
+        """
+        if gap not in self.gaps:
+            return  # it was cut off meanwhile
+        self.gaps = tuple(other for other in self.gaps if other != gap)
+        at = bisect_left(self._epochs, gap.epoch)
+        previous = self._epochs[at - 1] if at else UNDEFINED_EPOCH
+        start = int(end_before.end_offset)
+        if previous == end_before.epoch == UNDEFINED_EPOCH:
+            start = gap.low  # it is the first epoch of both logs
+        if not gap.low <= start <= gap.high:
+            return
+        if at < len(self._epochs) and self._epochs[at] == gap.epoch:
+            self._starts[at] = start
+        else:
+            self._epochs.insert(at, gap.epoch)
+            self._starts.insert(at, start)
+        self.dirty = True
+        if previous < end_before.epoch < gap.epoch and gap.low < start:
+            self.gaps += (EpochGap(end_before.epoch, gap.low, start - 1),)
 
     def earliest(self) -> tuple[LeaderEpoch, Offset] | None:
         """The first epoch known and where it begins."""
@@ -87,11 +139,15 @@ class LeaderEpochs:
         return EpochEnd(LeaderEpoch(found), Offset(self._starts[following]))
 
     def truncate_end(self, end_offset: int) -> None:
-        """Forgets epochs that begin at or after `end_offset`."""
+        """Forgets epochs that begin at or after `end_offset`, and those that may and have no record before it."""
         kept = bisect_left(self._starts, end_offset)
+        for gap in self.gaps:
+            if gap.high >= end_offset:
+                kept = min(kept, bisect_left(self._epochs, gap.epoch))
         if kept < len(self._starts):
             del self._epochs[kept:], self._starts[kept:]
             self.latest = self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
+            self.gaps = tuple(gap for gap in self.gaps if gap.high < end_offset)
             self.dirty = True
 
     def truncate_start(self, start_offset: int) -> None:
@@ -101,6 +157,7 @@ class LeaderEpochs:
             return
         del self._epochs[: passed - 1], self._starts[: passed - 1]
         self._starts[0] = start_offset
+        self.gaps = tuple(gap for gap in self.gaps if gap.low > start_offset)
         self.dirty = True
 
     def clear(self) -> None:

@@ -367,11 +367,13 @@ class PartitionLog:
             )
         except OSError as problem:
             raise self.storage_error("append to", problem) from problem
+        end = int(self.log_end_offset)
         self.log_end_offset = Offset(last_offset + 1)
         epochs = self.leader_epochs
         for header in headers:
             if header.leader_epoch != epochs.latest:
-                epochs.assign(header.leader_epoch, header.base_offset)
+                epochs.assign_batch(header.leader_epoch, end, header.base_offset)
+            end = header.next_offset
             if header.producer_id >= 0:
                 if header.attributes & CONTROL_FLAG:
                     end_transaction(view, header, state, segment)

@@ -293,10 +293,12 @@ def _start_after_gaps(segments: list[Segment], log_start: Offset) -> Offset:
 def _epochs_of(segments: list[Segment]) -> LeaderEpochs:
     """The epochs that the batches say, where the checkpoint is damaged. Raises OSError."""
     epochs = LeaderEpochs()
+    end = segments[0].base_offset
     for segment in segments:
         try:
             for header in scan(segment.file, segment.path, 0, segment.size, check_crc=False):
-                epochs.assign(header.leader_epoch, header.base_offset)
+                epochs.assign_batch(header.leader_epoch, end, header.base_offset)
+                end = header.next_offset
         except InvalidBatch as problem:
             logger.error("%s; epochs that begin behind it in the segment are not known", problem)
     epochs.dirty = True

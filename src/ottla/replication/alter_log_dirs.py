@@ -232,7 +232,9 @@ class AlterLogDirs:
             if self._source(move) is source:
                 self._align(source, future)
                 if future.log_end_offset == start:
-                    return end, future.append_as_follower(found.data).size_bytes
+                    copied = future.append_as_follower(found.data)
+                    _settle_gaps(source, future)
+                    return end, copied.size_bytes
         except OffsetOutOfRange:  # what is copied has been deleted or truncated meanwhile: from its start once more
             future.truncate_fully_and_start_at(source.log_start_offset)
             await asyncio.sleep(POLL_INTERVAL_S)
@@ -283,6 +285,7 @@ class AlterLogDirs:
                 copy.log_end_offset, CHUNK_BYTES, upper_bound=source.log_end_offset, min_one_message=True
             )
             copy.append_as_follower(found.data)
+        _settle_gaps(source, copy)
         copy.succeed(source)
         old = self._directories.directory_of(partition.topic_partition)
         assert old is not None
@@ -340,3 +343,9 @@ def _future(move: _Move) -> Future:
     if copied is None:
         return Future(move.directory, 0, log_moved.log_end_offset - log_moved.log_start_offset)
     return Future(move.directory, copied.size_bytes, max(0, log_moved.log_end_offset - copied.log_end_offset))
+
+
+def _settle_gaps(source: "PartitionLog", copy: "PartitionLog") -> None:
+    """Where epochs begin of which compaction has left nothing is known by the log that was copied only."""
+    while gaps := copy.leader_epochs.gaps:
+        copy.leader_epochs.settle(gaps[0], source.end_offset_for_epoch(LeaderEpoch(gaps[0].epoch - 1)))

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Final
 from ottla.client.asynchronous import AsyncConnection
 from ottla.client.errors import BrokerUnavailable
 from ottla.client.sockets import Connect
-from ottla.errors import ApiError, ErrorCode, OttlaError, sentence
-from ottla.ids import BrokerId, Offset, TopicId, TopicPartition
+from ottla.errors import ErrorCode, OttlaError, sentence
+from ottla.ids import BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
 from ottla.protocol.messages.fetch import (
     EpochEndOffset,
     FetchPartition,
@@ -31,9 +31,18 @@ from ottla.protocol.messages.fetch import (
     PartitionData,
     ReplicaState,
 )
-from ottla.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.replication.divergence import StartOver, Truncation, divergence, takes_back
 from ottla.replication.follower_session import FIRST_EPOCH, FollowerSession, Key
+from ottla.replication.leader_questions import (
+    EARLIEST,
+    EPOCH_END_VERSION,
+    LATEST,
+    LIST_OFFSETS_VERSION,
+    epoch_end,
+    epoch_end_request,
+    listed_offset,
+    offset_request,
+)
 from ottla.tasks import supervised
 
 if TYPE_CHECKING:
@@ -46,8 +55,6 @@ log = logging.getLogger(__name__)
 
 FETCH_VERSION: Final = 17
 """The newest of Kafka 3.9, which may lead what this broker follows."""
-LIST_OFFSETS_VERSION: Final = 8
-LATEST, EARLIEST = -1, -2
 SESSION_ERRORS: Final = frozenset(
     (
         ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
@@ -329,9 +336,7 @@ class LeaderFetcher:
         except BrokerUnavailable:
             self._session.reset()  # the request was not sent: the next one has to repeat its partitions
             raise
-        self._round = self._loop.create_task(
-            client.ask(request, FETCH_VERSION, timeout_s=self._config.replica_socket_timeout_ms / 1000)
-        )
+        self._round = self._loop.create_task(client.ask(request, FETCH_VERSION, timeout_s=self._timeout_s))
         told = self._session.told
         is_answered = False
         try:
@@ -501,6 +506,8 @@ class LeaderFetcher:
                     self._throttle.spend(partition.topic_partition, len(data.records), self._loop.time())
                 copy.has_caught_up = partition.log.log_end_offset >= data.high_watermark
                 partition.update_from_leader(Offset(data.high_watermark), Offset(data.log_start_offset))
+                if partition.log.leader_epochs.gaps:
+                    await self._ask_for_gaps(copy)
             copy.pause_s = FIRST_PAUSE_S
             if copy.is_failing:
                 copy.is_failing = False
@@ -602,27 +609,24 @@ class LeaderFetcher:
             return True
         return False
 
+    async def _ask_for_gaps(self, copy: _Copy) -> None:
+        """Ask where the epochs begin of whose first records compaction has left nothing: this log may be compared with
+        those of followers one day. Raises `ApiError` if the leader does not say, `BrokerUnavailable`."""
+        while gaps := copy.partition.log.leader_epochs.gaps:
+            asked = epoch_end_request(
+                self._config.node_id, copy.partition.topic_partition, copy.leader_epoch, LeaderEpoch(gaps[0].epoch - 1)
+            )
+            answer = await self._opened().ask(asked, EPOCH_END_VERSION, timeout_s=self._timeout_s)
+            if not self._is_wanted(copy):
+                return
+            copy.partition.log.leader_epochs.settle(gaps[0], epoch_end(answer, self._leader))
+
     async def _leader_offset(self, copy: _Copy, which: int) -> Offset:
         """Where the leader's log ends or begins. Raises `ApiError` if it does not say, `BrokerUnavailable`."""
-        tp = copy.partition.topic_partition
-        request = ListOffsetsRequest(
-            replica_id=self._config.node_id,
-            isolation_level=0,
-            topics=[
-                ListOffsetsTopic(
-                    name=tp.topic,
-                    partitions=[
-                        ListOffsetsPartition(
-                            partition_index=tp.partition, current_leader_epoch=copy.leader_epoch, timestamp=which
-                        )
-                    ],
-                )
-            ],
-        )
-        timeout_s = self._config.replica_socket_timeout_ms / 1000
-        response = await self._opened().ask(request, LIST_OFFSETS_VERSION, timeout_s=timeout_s)
-        found = response.topics[0].partitions[0]
-        if found.error_code:
-            code = ErrorCode(found.error_code)
-            raise ApiError(code, f"broker {self._leader} does not report where its log begins and ends: {code.name}")
-        return Offset(found.offset)
+        asked = offset_request(self._config.node_id, copy.partition.topic_partition, copy.leader_epoch, which)
+        answer = await self._opened().ask(asked, LIST_OFFSETS_VERSION, timeout_s=self._timeout_s)
+        return listed_offset(answer, self._leader)
+
+    @property
+    def _timeout_s(self) -> float:
+        return self._config.replica_socket_timeout_ms / 1000

@@ -1,5 +1,7 @@
+import pytest
+
 from ottla.ids import LeaderEpoch, Offset
-from ottla.log.leader_epochs import LeaderEpochs
+from ottla.log.leader_epochs import EpochEnd, EpochGap, LeaderEpochs
 
 END = Offset(100)
 
@@ -54,6 +56,77 @@ def test_truncation() -> None:
         epochs.truncate_start(start)
         assert epochs.entries() == expected
         assert epochs.dirty == (start > 0)
+
+
+def _end(epoch: int, end: int) -> EpochEnd:
+    return EpochEnd(LeaderEpoch(epoch), Offset(end))
+
+
+def _with_a_gap() -> tuple[LeaderEpochs, EpochGap]:
+    """Batches up to offset 3 in epoch 0, and from 9 on in epoch 4; nothing is left between them."""
+    epochs = LeaderEpochs([(0, 0)])
+    epochs.assign_batch(4, 4, 9)
+    (gap,) = epochs.gaps
+    return epochs, gap
+
+
+def test_an_epoch_begins_where_the_gap_before_its_first_record_does_until_a_leader_is_asked() -> None:
+    epochs, gap = _with_a_gap()
+    assert epochs.entries() == [(0, 0), (4, 4)]
+    epochs.settle(gap, _end(2, 7))  # a leader's answer about epoch 3
+    assert epochs.entries() == [(0, 0), (4, 7)]
+    (before,) = epochs.gaps
+    assert before == (2, 4, 6)
+    epochs.settle(before, _end(0, 5))
+    assert epochs.entries() == [(0, 0), (2, 5), (4, 7)]
+    assert epochs.gaps == ()
+    assert epochs.dirty
+
+
+@pytest.mark.parametrize("end", [_end(-1, -1), _end(3, 3), _end(0, 10)])
+def test_an_answer_that_contradicts_the_log_changes_nothing(end: EpochEnd) -> None:
+    epochs, gap = _with_a_gap()
+    epochs.settle(gap, end)
+    assert (epochs.entries(), epochs.gaps) == ([(0, 0), (4, 4)], ())
+    epochs.settle(gap, _end(0, 5))  # nobody asked
+    assert epochs.entries() == [(0, 0), (4, 4)]
+
+
+def test_the_first_epoch_of_both_logs_begins_where_this_one_does() -> None:
+    epochs = LeaderEpochs()
+    epochs.assign_batch(1, 0, 9)
+    epochs.settle(epochs.gaps[0], _end(0, 5))
+    assert epochs.entries() == [(1, 5)]
+    epochs.settle(epochs.gaps[0], _end(-1, -1))
+    assert (epochs.entries(), epochs.gaps) == ([(0, 0), (1, 5)], ())
+
+
+def test_epochs_without_offsets_are_not_asked_for() -> None:
+    epochs, gap = _with_a_gap()
+    epochs.settle(gap, _end(3, 4))
+    assert (epochs.entries(), epochs.gaps) == ([(0, 0), (4, 4)], ())
+    epochs.assign_batch(4, 10, 20)
+    epochs.assign_batch(5, 21, 21)
+    assert (epochs.entries(), epochs.gaps) == ([(0, 0), (4, 4), (5, 21)], ())
+
+
+def test_gaps_that_are_cut_off_are_forgotten() -> None:
+    for cut in (
+        lambda epochs: epochs.truncate_end(9),
+        lambda epochs: epochs.truncate_start(4),
+        lambda epochs: epochs.assign(3, 9),
+    ):
+        epochs, _ = _with_a_gap()
+        cut(epochs)
+        assert epochs.gaps == ()
+    epochs, gap = _with_a_gap()
+    epochs.truncate_end(9)
+    assert epochs.entries() == [(0, 0)]  # its only batch begins there
+    epochs, gap = _with_a_gap()
+    epochs.truncate_end(10)
+    epochs.truncate_start(3)
+    epochs.assign(7, 10)
+    assert epochs.gaps == (gap,)
 
 
 def test_the_file() -> None:

@@ -18,6 +18,7 @@ from ottla.log.fs import RealFileSystem
 from ottla.log.partition_log import PartitionLog
 from ottla.protocol.messages import fetch
 from ottla.protocol.messages.list_offsets import ListOffsetsRequest
+from ottla.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from ottla.records.record import Record, encode_batch
 from ottla.replication.decisions.throttles import Throttle
 from ottla.replication.environment import LedChanges, ReplicaEnvironment
@@ -97,6 +98,8 @@ class Pair:
         """The session that each full request says it replaces; 0 for none."""
         self.offset_refusals: list[ErrorCode] = []
         self.when_asked_for_offsets: Callable[[], object] = bool
+        self.epochs_asked: list[int] = []
+        """Each epoch whose end was asked for."""
         self.waits_ms: list[int] = []
         """How long each request may wait at the leader."""
         self.said: list[int] = []
@@ -123,6 +126,14 @@ class Pair:
             self.when_asked_for_offsets()
             found = Mock(error_code=self.offset_refusals.pop(0) if self.offset_refusals else 0)
             found.offset = self.leader.log.log_end_offset if timestamp == -1 else self.leader.log.log_start_offset
+            return Mock(topics=[Mock(partitions=[found])])
+        if isinstance(request, OffsetForLeaderEpochRequest):
+            epoch = request.topics[0].partitions[0].leader_epoch
+            self.epochs_asked.append(epoch)
+            self.when_asked_for_offsets()
+            end = self.leader.log.end_offset_for_epoch(LeaderEpoch(epoch))
+            found = Mock(error_code=self.offset_refusals.pop(0) if self.offset_refusals else 0)
+            found.leader_epoch, found.end_offset = end
             return Mock(topics=[Mock(partitions=[found])])
         assert request.replica_state.replica_id == FOLLOWER
         assert request.replica_state.replica_epoch == 77

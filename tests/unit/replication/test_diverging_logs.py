@@ -111,16 +111,79 @@ def test_what_is_committed_is_truncated_only_where_unclean_elections_are_allowed
     run(tmp_path, monkeypatch, story)
 
 
-def test_a_leader_that_copied_no_record_of_a_compacted_epoch_has_the_follower_start_over(
+def compacted(pair: Pair) -> None:
+    """The leader has records of the epochs 0 and 4 left; those between them were compacted, all of the epochs 1 and 2
+    among them."""
+    epochs = pair.leader.log.leader_epochs
+    pair.leader.write(0, b"a")
+    pair.leader.log.append_as_follower(encode_batch([Record(9, 1, None, b"c")], leader_epoch=4))
+    epochs.gaps = ()
+    for epoch, start in ((1, 3), (2, 5), (4, 7)):
+        epochs.assign(epoch, start)
+    pair.leader.become(LEADER, 6)
+    pair.follower.become(LEADER, 6)
+
+
+def test_a_follower_of_a_compacted_log_asks_where_the_epochs_begin_that_it_has_no_record_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Epochs are learned from records, as in Kafka: the leader takes its first epoch to go on up to the gap's end."""
+    async def story(pair: Pair) -> None:
+        compacted(pair)
+        epochs = pair.follower.log.leader_epochs
+        pair.offset_refusals = [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+        pair.fetchers.follow(pair.follower.partition, TOPIC_ID)
+        await pair.until_equal()
+        assert epochs.entries() == [(0, 0), (4, 1)]  # at once, as far as it knows itself
+        await eventually_true(lambda: not epochs.gaps)
+        assert epochs.entries() == [(0, 0), (1, 3), (2, 5), (4, 7)]  # as at the leader
+        assert pair.epochs_asked == [3, 3, 1, 0]
+
+    run(tmp_path, monkeypatch, story)
+
+
+def test_who_leads_before_the_answer_comes_keeps_its_epochs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(pair: Pair) -> None:
+        compacted(pair)
+        pair.when_asked_for_offsets = lambda: pair.follower.become(FOLLOWER, 7)
+        pair.fetchers.follow(pair.follower.partition, TOPIC_ID)
+        await eventually_true(lambda: pair.follower.partition.leading)
+        await asyncio.sleep(0.05)
+        assert pair.follower.log.leader_epochs.entries() == [(0, 0), (4, 1), (7, 10)]
+        assert pair.epochs_asked == [3]
+
+    run(tmp_path, monkeypatch, story)
+
+
+def test_a_leader_that_copied_a_compacted_log_has_its_follower_drop_what_was_never_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though it has no record left at the offsets where the two differ (simulation, seed 26052)."""
+
+    async def story(pair: Pair) -> None:
+        pair.leader.write(0, b"a")
+        pair.leader.log.append_as_follower(encode_batch([Record(5, 1, None, b"c")], leader_epoch=1))
+        pair.leader.become(LEADER, 6)
+        pair.follower.write(0, b"a", b"lost", b"lost, too")
+        pair.follower.log.high_watermark = Offset(1)
+        pair.follower.become(LEADER, 6)
+        pair.fetchers.follow(pair.follower.partition, TOPIC_ID)
+        await pair.until_equal()
+        assert b"lost" not in pair.follower.contents()
+
+    run(tmp_path, monkeypatch, story)
+
+
+def test_a_leader_that_could_not_ask_for_a_compacted_epoch_has_the_follower_start_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes the epoch of its next record to begin where the gap does: this costs a copy, where a later offset might
+    keep records that differ."""
 
     async def story(pair: Pair) -> None:
         pair.leader.write(0, b"a")
         newest = encode_batch([Record(5, 1, None, b"c")], leader_epoch=4)
         pair.leader.log.append_as_follower(newest)
-        assert pair.leader.log.leader_epochs.entries() == [(0, 0), (4, 5)]
+        assert pair.leader.log.leader_epochs.entries() == [(0, 0), (4, 1)]
         pair.leader.become(LEADER, 6)
         pair.follower.write(0, b"a")
         pair.follower.write(1, b"compacted at the leader", b"this, too")
