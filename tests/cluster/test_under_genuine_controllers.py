@@ -1,6 +1,7 @@
 """An Ottla broker in a cluster of genuine Kafka 4.3.1: it registers, follows, leads, is reassigned to and from, is
 killed and returns, and shuts down in order, while producers go on; nothing acknowledged is lost."""
 
+import os
 import time
 from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -8,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import ElectionType, TopicPartition
+from confluent_kafka import ElectionType, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from ottla.errors import ErrorCode
@@ -47,7 +48,7 @@ def without_messages(found: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[QuorumCluster]:
-    with QuorumCluster(apart=False) as started:
+    with QuorumCluster(apart=False, properties={"log.cleaner.backoff.ms": "100"}) as started:
         yield started
 
 
@@ -94,6 +95,45 @@ def test_it_follows_leads_and_is_reassigned_to_and_from_under_load(cluster: Quor
         producer.until_acknowledged(100)
         eventually(lambda: len(load.committed()) > 30, timeout_s=TIMEOUT_S)
     check_nothing_lost(cluster, "moving", producer, load.committed())
+
+
+@pytest.mark.timeout(180)
+def test_its_copy_of_a_compacted_log_knows_where_the_genuine_leaders_epochs_began(cluster: QuorumCluster) -> None:
+    """Though no record is left of some of them: it asks, since another log may be compared with its own one day."""
+    settings = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.01", "segment_ms": "500"}
+    cluster.create("compacted", [[KAFKA, OTTLA]], **settings)
+
+    def epochs(number: int) -> list[str]:
+        file = cluster.brokers[number].log_dir / "compacted-0" / "leader-epoch-checkpoint"
+        return file.read_text().splitlines()[2:] if file.exists() else []
+
+    def size() -> int:
+        files = (cluster.brokers[KAFKA].log_dir / "compacted-0").glob("*.log")
+        return sum(file.stat().st_size for file in files)
+
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", "log_level": 0})
+
+    def write(count: int) -> None:
+        for number in range(count):
+            producer.produce("compacted", os.urandom(1000), key=b"%d" % (number % 10))
+            assert producer.flush(30) == 0
+
+    for leader in (KAFKA, OTTLA) * 3:
+        cluster.move("compacted", {0: [leader, KAFKA + OTTLA - leader]})
+        elect_first(cluster, "compacted")
+        cluster.until_led_by("compacted", leader)
+        write(30)
+    cluster.move("compacted", {0: [KAFKA]})
+    eventually(lambda: not (cluster.ottla.log_dir / "compacted-0").exists())
+
+    def is_compacted() -> bool:
+        write(1)  # the active segment is not compacted
+        return size() < 60_000
+
+    eventually(is_compacted, timeout_s=TIMEOUT_S, interval_s=0.5)
+    cluster.move("compacted", {0: [KAFKA, OTTLA]})
+    assert len(epochs(KAFKA)) > 6
+    eventually(lambda: epochs(OTTLA) == epochs(KAFKA), timeout_s=TIMEOUT_S)
 
 
 def test_it_answers_for_the_cluster_as_a_genuine_broker_does(cluster: QuorumCluster) -> None:
