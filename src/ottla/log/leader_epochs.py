@@ -72,7 +72,7 @@ class LeaderEpochs:
 
         Between the two, compaction may have removed records of this epoch and of others. Until a leader has been asked,
         the epoch begins at `end_offset`: if it began later than it did, a follower with other records there, of an
-        earlier epoch, would not be told that they diverge.
+        earlier epoch, would not learn that the two diverge.
         """
         if epoch != self.latest:
             self.assign(epoch, min(end_offset, base_offset))
@@ -80,11 +80,10 @@ class LeaderEpochs:
                 self.gaps += (EpochGap(LeaderEpoch(epoch), end_offset, base_offset),)
 
     def settle(self, gap: EpochGap, end_before: EpochEnd) -> None:
-        """Notes where the epoch of a gap begins, by what a leader says of the epoch before it: where the last one up to
-        that ends.
+        """Notes where the epoch of a gap begins: where a leader's last epoch before it ends.
 
-        That one may be an epoch of which no record is left here; the leader is to be asked for it next. An answer that
-        contradicts this log changes nothing.
+        Of that one no record may be left here: then it is the next to ask for. An answer that contradicts this log
+        changes nothing.
         """
         if gap not in self.gaps:
             return  # it was cut off meanwhile
