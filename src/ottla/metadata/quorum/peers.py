@@ -71,6 +71,11 @@ class Peers:
         except (BrokerUnavailable, AuthenticationFailed, ClientError) as problem:
             self._note(wanted.to, str(problem))
             self._outcome.failed(wanted.id, unsupported=False)
+        except Exception:  # without an outcome, nothing would be sent to that node any longer
+            log.exception(
+                "%s to the quorum node at %s:%d failed", type(request).__name__, wanted.to.host, wanted.to.port
+            )
+            self._outcome.failed(wanted.id, unsupported=False)
         else:
             self._problems.pop((wanted.to.host, wanted.to.port), None)
             self._outcome.answered(wanted.id, response)
