@@ -351,7 +351,7 @@ class LogDirectory:
         """As `create`, up to where files are made; `take` has to follow. Raises KafkaStorageError."""
         if self.offline_reason is not None:
             raise KafkaStorageError(f"{self._path} is offline: {self.offline_reason}")
-        if partition in self._unopened:
+        if partition in self._unopened and not self._makes_way(partition, topic_id):
             problem = self._unopened[partition]
             raise KafkaStorageError(
                 f"{self._path}/{partition} is there but could not be opened: {problem or 'see the error at the start'}"
@@ -375,6 +375,21 @@ class LogDirectory:
             # Until it is marked, only the checkpoints record that it was here.
             after=None if refill is None else checkpoints,
         )
+
+    def _makes_way(self, partition: TopicPartition, topic_id: TopicId | None) -> bool:
+        """Whether a log that could not be opened is that of a deleted topic, and is set aside for one with another id.
+
+        Raises KafkaStorageError.
+        """
+        try:
+            found = checkpoints.read_partition_metadata(self._fs, self._file(f"{partition}/{names.PARTITION_METADATA}"))
+        except (OSError, KafkaStorageError):
+            return False
+        if found is None or found == topic_id:
+            return False
+        kept = self.set_aside(partition)
+        logger.warning("%s is of another topic, which is gone; its files are kept in %s", partition, kept)
+        return True
 
     def take(self, new: NewLog) -> PartitionLog:
         """The log that has been made. Raises KafkaStorageError."""
@@ -508,8 +523,9 @@ class LogDirectory:
 
         Raises KafkaStorageError.
         """
-        log = self.logs.pop(partition)
-        log.release()
+        log = self.logs.pop(partition, None)
+        if log is not None:
+            log.release()
         path, kept = self._file(str(partition)), self._file(names.stray_name(partition))
         try:
             self.refills.end(partition)
@@ -519,6 +535,7 @@ class LogDirectory:
         except OSError as problem:
             self.report(problem)
             raise KafkaStorageError(f"cannot set {partition} in {self._path} aside: {problem}") from problem
+        self._unopened.pop(partition, None)
         if refill is not None:
             self.refills.was_replaced(partition, kept)
         return Path(kept)

@@ -198,6 +198,30 @@ def test_what_could_not_be_opened_is_deleted_with_its_topic() -> None:
     assert files.exists("/data/.kafka_cleanshutdown")
 
 
+def test_what_could_not_be_opened_makes_way_for_another_topic_of_that_name(caplog: pytest.LogCaptureFixture) -> None:
+    """Its topic was deleted while the broker was down, so that no request to delete the log has come."""
+    files = FaultyFS()
+    files.make_directory("/data")
+    directories = _open(Path("/data"), fs=files)
+    deleted, new = TopicId(uuid4()), TopicId(uuid4())
+    for number in range(2):
+        log = directories.create_log(_tp(number), deleted, CONFIG)
+        log.append_as_leader(_batch(), LeaderEpoch(0))
+        log.high_watermark = Offset(2)
+    directories.close()
+    files.fail(Operation.OPEN, "*/some-topic-?/*.log", error=errno.EIO, times=2)
+    again = _open(Path("/data"), fs=files)
+    with pytest.raises(KafkaStorageError, match="could not be opened"):
+        again.create_log(_tp(0), deleted, CONFIG)
+    assert again.create_log(_tp(0), new, CONFIG).log_end_offset == 0
+    (stray,) = [name for name, _, _ in files.names("/data") if name.endswith("-stray")]
+    assert f"some-topic-0 is of another topic, which is gone; its files are kept in /data/{stray}" in caplog.text
+    assert again.begin_log(_tp(1), new, CONFIG)[0].has_unopened(_tp(1)) is False
+    _forget(again)
+    last = _open(Path("/data"), fs=files)
+    assert last.directories[0].logs[_tp(0)].high_watermark == 0, "not that of the deleted topic"
+
+
 def test_no_other_attempt_is_made_to_open_a_log_that_is_damaged(tmp_path: Path) -> None:
     directories = _open(tmp_path)
     directories.create_log(_tp(0), TopicId(uuid4()), CONFIG)
