@@ -20,7 +20,7 @@ from tests.support.zookeeper import ZooKeeperServer
 
 UNCLEAN = 1
 ELECT_LEADERS = 2
-LOST = "was lost with a disk"
+LOST = "is not here, and a log directory that this broker had is missing"
 
 
 @pytest.fixture

@@ -107,9 +107,16 @@ class LogDirectories:
 
     def lacks(self, partition: TopicPartition) -> bool:
         """Was a partition that is not here perhaps on a disk that is missing?"""
-        return self.is_incomplete or any(
-            directory.is_stale or partition in directory.vanished for directory in self.online
-        )
+        return bool(self.loss_of(partition))
+
+    def loss_of(self, partition: TopicPartition) -> str:
+        """What shows that a partition that is not here was here, or may have been; empty if nothing does."""
+        if any(partition in directory.vanished for directory in self.online):
+            return "this broker had it, or was to have it"
+        if self.is_incomplete:
+            return "a log directory that this broker had is missing, and may have it"
+        stale = next((directory.path for directory in self.online if directory.is_stale), None)
+        return "" if stale is None else f"{stale} is an old copy of what this broker had, which may have had it"
 
     def expect(self, partition: TopicPartition) -> None:
         """The cluster has put a partition here: unless its log was found, it is lost."""

@@ -34,7 +34,7 @@ from ottla.replication.environment import LedChanges, ReplicaEnvironment
 from ottla.replication.group_commit import GroupCommit, NewFlusher
 from ottla.replication.image_follower import ImageFollower
 from ottla.replication.partition import Partition
-from ottla.replication.refills import Refills, lost
+from ottla.replication.refills import Refills
 from ottla.replication.refused_producers import SentBack
 from ottla.replication.starting_over import StartingOver
 from ottla.replication.throughput import ThroughputByTopic
@@ -302,7 +302,7 @@ class ReplicaManager:
         cannot_fill = part.leader == NO_LEADER or (leads and not partition.log.config.unclean_leader_election_enable)
         if cannot_fill and partition.topic_partition in self._refilling:
             self.stop_replica(partition)
-            raise self._lost(partition.topic_partition)
+            raise self._refilling.lost(partition.topic_partition)
         listener = self._listeners.get(name)
         if part.leader == self._broker_id:
             partition.lead(part, is_confirmed=is_confirmed)
@@ -345,7 +345,7 @@ class ReplicaManager:
                 raise KafkaStorageError(f"{tp} is in a log directory that has failed, or may be")
             is_lost = is_set_aside or self.directories.lacks(tp)
             if is_lost and not may_lack:
-                raise self._lost(tp)
+                raise self._refilling.lost(tp)
             self._offline.discard(tp)
             refill = self._refilling.anew(tp, self._metadata.image, self._broker_id) if is_lost and not is_new else None
             found = self.directories.create_log(tp, topic_id, settings, refill=refill)
@@ -363,9 +363,6 @@ class ReplicaManager:
             partition.mark_dirty()
         self.on_held(partition)
         return partition
-
-    def _lost(self, tp: TopicPartition) -> KafkaStorageError:
-        return lost(tp, is_set_aside=bool(self._refilling.leaders(tp)))
 
     def start_over(self, partition: Partition, reason: str) -> None:
         """Follow with an empty log; the files of the one before stay under another name. See `StartingOver.begin`."""

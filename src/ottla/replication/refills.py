@@ -80,6 +80,25 @@ class Refills:
         """It is to be filled again. The directories mark it with its new log."""
         self._refills[partition] = refill
 
+    def lost(self, partition: TopicPartition) -> KafkaStorageError:
+        """The error for a replica that may not lead, since it lacks what it had, or may have had."""
+        if self.leaders(partition):
+            what = (
+                "was set aside by this broker, since it parted from its leader, and has not been in sync since: "
+                f"another replica has to lead. What it had is in a directory {partition}.*-stray"
+            )
+        elif partition in self:
+            what = (
+                "began empty on this broker, since its log was lost or may have been, and has not been in sync since: "
+                "another replica has to lead"
+            )
+        else:
+            what = f"is not here, and {self._directories.loss_of(partition)}: another replica has to lead"
+        return KafkaStorageError(
+            f"{partition} {what}. If none does, `ottla cluster elect {partition.topic} --unclean` elects the replica "
+            "that left the in-sync set last, or begins the partition anew, empty, if no other has anything"
+        )
+
     def end(self, partition: TopicPartition) -> None:
         """It has been in sync, or is not the replica any longer that was lost."""
         self._refills.pop(partition, None)
@@ -108,22 +127,3 @@ def _is_filled(part: "PartitionImage", broker_id: BrokerId, since: int) -> bool:
     if part.leader not in (NO_LEADER, broker_id) and broker_id in part.isr:
         return True
     return since != NOT_KNOWN and broker_id in part.eligible
-
-
-def lost(tp: TopicPartition, *, is_set_aside: bool) -> KafkaStorageError:
-    """The error for a replica that has lost what it had, or was set aside, and may not lead."""
-    if is_set_aside:
-        return KafkaStorageError(
-            f"{tp} was set aside by this broker, since it parted from its leader, and has not been in sync since: "
-            f"another replica has to lead. What it had is in a directory {tp}.*-stray. If none does, {_way_out(tp)}"
-        )
-    return KafkaStorageError(
-        f"{tp} was lost with a disk of this broker, and another replica has to lead. If none does, {_way_out(tp)}"
-    )
-
-
-def _way_out(tp: TopicPartition) -> str:
-    return (
-        f"`ottla cluster elect {tp.topic} --unclean` elects the replica that left the in-sync set last, or begins the "
-        "partition anew, empty, if no other has anything"
-    )

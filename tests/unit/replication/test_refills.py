@@ -115,3 +115,33 @@ def test_to_be_eligible_proves_nothing_of_a_replica_that_may_have_been_so_when_i
     broker = Filled(before)
     assert not broker.is_after_a_restart(ABANDONED)
     assert broker.is_after_a_restart(image(8, LEADER, LEADER, OWN))
+
+
+@pytest.mark.parametrize(
+    ("recorded", "expected", "message"),
+    [
+        ({}, True, "t-0 is not here, and this broker had it, or was to have it: another replica has to lead"),
+        ({"gone": 1}, False, "t-0 is not here, and a log directory that this broker had is missing, and may have it"),
+        ({"own": 7}, False, "t-0 is not here, and /data is an old copy of what this broker had, which may have had it"),
+    ],
+)
+def test_the_error_says_whether_this_broker_had_the_replica(
+    recorded: dict[str, int], expected: bool, message: str
+) -> None:
+    """While a log directory is missing, a broker cannot know what it never had."""
+    fs = FaultyFS(seed=1)
+    fs.make_directory("/data")
+    directories = LogDirectories([Path("/data")], fs=fs, clock=SetClock())
+    directories.acquire(cluster_id="c", node_id=OWN)
+    directories.load_all(lambda _topic: LogConfig())
+    own = directories.directories[0].directory_id
+    directories.compare({own if each == "own" else each: generation for each, generation in recorded.items()})
+    if expected:
+        directories.expect(T0)
+    assert str(Refills(directories).lost(T0)).startswith(message)
+
+
+def test_the_error_of_a_replica_that_is_filled_again_says_so() -> None:
+    assert str(Filled(OUT_OF_SYNC).refills.lost(T0)).startswith(
+        "t-0 began empty on this broker, since its log was lost"
+    )
