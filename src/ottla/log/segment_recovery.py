@@ -56,7 +56,7 @@ def recover_segment(opening: Opening, segment: Segment, epochs: LeaderEpochs) ->
                         f"its leader epoch is {header.leader_epoch} after {epochs.latest}",
                     )
                 builder.add(header)
-                epochs.assign_batch(header.leader_epoch, end, header.base_offset)
+                epochs.assign_batch(header.leader_epoch, max(end, recovery_point), header.base_offset)
                 position, end = header.end_position, header.next_offset
                 last_bases = (last_bases[1], header.base_offset)
         except InvalidBatch as problem:

@@ -7,6 +7,7 @@ from tests.unit.log.driver import LogDriver, offsets, read, read_all
 
 from ottla.errors import CorruptMessage
 from ottla.log.partition_log import PartitionLog
+from ottla.records.record import Record, encode_batch
 
 
 def _size_of_one(log: PartitionLog, batches: int) -> int:
@@ -147,6 +148,21 @@ def test_offsets_that_compaction_skips_are_no_damage(driver: LogDriver) -> None:
     _flip(log.segments[-1].path, 9 * size + 6)
     log = driver.crash(log)
     assert log.log_end_offset == 9 + 256 + 1
+    log.release()
+
+
+@pytest.mark.parametrize(("recovery_point", "start"), [(0, 4), (20, 20)])
+def test_an_epoch_behind_a_gap_of_compaction_begins_as_early_as_it_may(
+    driver: LogDriver, recovery_point: int, start: int
+) -> None:
+    """What began below the recovery point was synced, with its start."""
+    log = driver.open(clean=True, compact=True)
+    driver.fill(log, 4, count=1)
+    log.flush()
+    log.append_as_follower(encode_batch([Record(31, 1, None, b"v")], leader_epoch=7))
+    log = driver.crash(log, recovery_point=recovery_point)
+    assert log.leader_epochs.entries() == [(0, 0), (7, start)]
+    assert log.leader_epochs.gaps == ((7, start, 31),)
     log.release()
 
 
