@@ -1,6 +1,7 @@
 """Nodes of the metadata quorum with real files and connections: elections, commits, restarts, snapshots, bad input."""
 
 import asyncio
+import contextlib
 import errno
 from collections.abc import Iterator
 from functools import partial
@@ -12,7 +13,7 @@ from tests.support.probe import free_port
 from tests.support.quorum_server import QuorumServer, Recorder, until
 
 from ottla.clock import Clock, SystemClock
-from ottla.errors import ErrorCode, KafkaStorageError
+from ottla.errors import ApiError, ErrorCode, KafkaStorageError
 from ottla.metadata.quorum.metadata_log import DIRECTORY, METADATA_TOPIC_ID, MetadataLog, MetadataLogConfig
 from ottla.metadata.quorum.node import NotQuorumLeader, OffsetAndEpoch
 from ottla.protocol.framing import encode_response
@@ -135,6 +136,38 @@ def test_three_nodes_elect_commit_and_go_on_without_their_leader(tmp_path: Path)
             third = await quorum.leader()
             await third.node.append([b"d"], epoch=third.node.leader.epoch)
             await until(lambda: all_have(quorum, [b"a", b"b", b"c", b"d"], 1, 2, 3))
+        finally:
+            await quorum.close()
+
+    asyncio.run(run())
+
+
+def test_a_leader_that_has_removed_itself_stops_once_the_others_can_do_without_it(tmp_path: Path) -> None:
+    async def run() -> None:
+        quorum = Quorum(tmp_path, 1, 2)
+        try:
+            for node_id in (1, 2):
+                await quorum.start(node_id)
+            leader = await quorum.leader()
+            own, other = leader.node.node_id, 3 - leader.node.node_id
+            while leader.node.kraft_version == 0:
+                await asyncio.sleep(0.1)
+                with contextlib.suppress(ApiError):  # the other one has not reported what it supports
+                    await leader.node.raise_kraft_version(1, epoch=leader.node.leader.epoch)
+            await leader.node.append([b"a"], epoch=leader.node.leader.epoch)
+            await quorum.servers.pop(other).close()
+            removal = RemoveRaftVoterRequest(
+                cluster_id=CLUSTER_ID, voter_id=own, voter_directory_id=quorum.directory_ids[own]
+            )
+            removing = asyncio.create_task(leader.node.handle(removal, 0))
+            await until(lambda: leader.node.voters.ids == {other})
+            closing = asyncio.create_task(quorum.servers.pop(own).close())
+            await asyncio.sleep(0.5)
+            await quorum.start(other)
+            await closing
+            assert (await removing).error_code == ErrorCode.NONE
+            alone = await quorum.leader(other)
+            await alone.node.append([b"b"], epoch=alone.node.leader.epoch)
         finally:
             await quorum.close()
 

@@ -216,15 +216,9 @@ def _change_error(state: QuorumState, leader: LeaderState) -> tuple[ErrorCode, s
         return ErrorCode.REQUEST_TIMED_OUT, "the leader has not committed a record of its epoch yet; try again"
     if not state.history.kraft_version:
         return ErrorCode.UNSUPPORTED_VERSION, "at kraft.version 0 the voters are those of controller.quorum.voters"
-    if not may_follow(state, leader):
+    if not leading.may_change_voters(state, leader):
         return ErrorCode.REQUEST_TIMED_OUT, "the last change of the voters is not committed yet; try again"
     return ErrorCode.NONE, None
-
-
-def may_follow(state: QuorumState, leader: LeaderState) -> bool:
-    """Whether the newest voters are committed, so that others may follow them."""
-    offset = state.history.offset
-    return offset is not None and leader.high_watermark is not None and offset < leader.high_watermark
 
 
 def on_commit(state: QuorumState, leader: LeaderState) -> None:
@@ -232,7 +226,7 @@ def on_commit(state: QuorumState, leader: LeaderState) -> None:
     change = leader.change
     if change is not None and change.offset is not None and (leader.high_watermark or 0) > change.offset:
         _end(state, leader, ErrorCode.NONE, None)
-    if state.history.kraft_version and not state.is_voter and may_follow(state, leader):
+    if state.history.kraft_version and not state.is_voter and leading.may_change_voters(state, leader):
         leader.should_resign = True
 
 

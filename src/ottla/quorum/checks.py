@@ -74,8 +74,6 @@ def leader_request_error(state: QuorumState, epoch: int) -> ErrorCode:
         return ErrorCode.UNKNOWN_LEADER_EPOCH
     if not isinstance(state.part, LeaderState):
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
-    if state.is_shutting_down:
-        return ErrorCode.BROKER_NOT_AVAILABLE
     return ErrorCode.NONE
 
 

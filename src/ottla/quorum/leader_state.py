@@ -110,6 +110,8 @@ class LeaderState:
     reported: VoterSet | None = None
     """At kraft.version 0: the voters as they have described themselves since."""
     should_resign: bool = False
+    stays_until: int | None = None
+    """Until when it waits for the commit of its own removal, once it is to stop."""
     has_advanced: bool = False
     """Whether the high watermark has moved in the current input."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from ottla.errors import ErrorCode
 from ottla.protocol.messages import begin_quorum_epoch, end_quorum_epoch
@@ -19,6 +19,8 @@ from ottla.quorum.state import QuorumState
 from ottla.quorum.voter_history import IN_BOOTSTRAP, kraft_version_record, voters_record
 
 E_co = TypeVar("E_co", covariant=True)
+STAY_MS: Final = 5_000
+"""How long a leader that is to stop waits for the commit of its own removal."""
 
 
 class _EndpointClass(Protocol[E_co]):
@@ -85,7 +87,7 @@ def poll_leader(state: QuorumState, leader: LeaderState) -> None:
             f"this leader of epoch {state.epoch} resigns"
         )
         leader.should_resign = True
-    if leader.should_resign or state.is_shutting_down:
+    if leader.should_resign or (state.is_shutting_down and not _leads_on(state, leader)):
         state.become_resigned(leader.successors())
         return
     if leader.needs_others:
@@ -98,6 +100,29 @@ def poll_leader(state: QuorumState, leader: LeaderState) -> None:
                 state.send(address, begin_request(state, voter.key))
     if leader.progress:
         state.wake(leader.announce_at)
+
+
+def may_change_voters(state: QuorumState, leader: LeaderState) -> bool:
+    """Whether the newest voters are committed, so that others may follow them."""
+    offset = state.history.offset
+    return offset is not None and leader.high_watermark is not None and offset < leader.high_watermark
+
+
+def _leads_on(state: QuorumState, leader: LeaderState) -> bool:
+    """Whether a leader that is to stop leads on until its own removal is committed.
+
+    Voters that lack the removal count this replica, and if there is only one other, it could not be elected without it.
+    """
+    if state.is_voter or may_change_voters(state, leader):
+        return False
+    if leader.stays_until is None:
+        leader.stays_until = state.now_ms + STAY_MS
+        state.warn(
+            f"this leader was removed from the voters, and is to stop: it leads on until the voters "
+            f"{sorted(leader.voters.ids)} have that, for {STAY_MS // 1000} s at most"
+        )
+    state.wake(leader.stays_until)
+    return state.now_ms < leader.stays_until
 
 
 def poll_resigned(state: QuorumState, resigned: Resigned) -> None:

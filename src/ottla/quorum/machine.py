@@ -94,11 +94,12 @@ class QuorumMachine:
     @property
     def has_shut_down(self) -> bool:
         """After `shut_down`: whether the others can do without this replica."""
-        state = self._state
-        if not state.is_shutting_down:
+        state, part = self._state, self._state.part
+        if not state.is_shutting_down or isinstance(part, LeaderState):
             return False
-        alone = len(state.history.voters) == 1 and state.is_voter
-        return not state.is_voter or alone or isinstance(state.part, Follower)
+        if not state.is_voter:
+            return not (isinstance(part, Resigned) and part.unacknowledged)
+        return len(state.history.voters) == 1 or isinstance(part, Follower)
 
     @property
     def meets_only_strangers(self) -> bool:
@@ -238,7 +239,7 @@ class QuorumMachine:
 
     def _leader_of(self, epoch: int) -> LeaderState:
         state = self._state
-        if not isinstance(state.part, LeaderState) or epoch != state.epoch or state.is_shutting_down:
+        if not isinstance(state.part, LeaderState) or epoch != state.epoch:
             raise NotLeader(f"node {state.own_id} does not lead the metadata quorum in epoch {epoch}")
         return state.part
 
@@ -276,7 +277,8 @@ class QuorumMachine:
         return self._finish()
 
     def shut_down(self, now_ms: int) -> list[Effect]:
-        """Take no new part in the quorum; a leader announces that it resigns (see `has_shut_down`)."""
+        """Take no new part in the quorum; a leader announces that it resigns (see `has_shut_down`). One that
+        has removed itself first leads on until that is committed, for `leading.STAY_MS` at most."""
         state = self._begin(now_ms)
         state.is_shutting_down = True
         return self._finish()

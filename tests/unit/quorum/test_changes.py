@@ -7,15 +7,19 @@ import pytest
 from tests.unit.quorum.host import Host, fetch_request, key, partition
 
 from ottla.errors import ApiError, ErrorCode
+from ottla.protocol.messages import end_quorum_epoch
 from ottla.protocol.messages.add_raft_voter import AddRaftVoterRequest, Listener
 from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, SupportedFeatureKey
 from ottla.protocol.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
+from ottla.protocol.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
 from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from ottla.protocol.messages.update_raft_voter import KRaftVersionFeature, UpdateRaftVoterRequest
 from ottla.protocol.messages.update_raft_voter import Listener as UpdatedListener
 from ottla.protocol.messages.vote import VoteRequest
 from ottla.quorum.effects import Role
 from ottla.quorum.errors import NotLeader
+from ottla.quorum.replicas import OffsetAndEpoch
+from ottla.quorum.requests import topics_of
 
 
 @pytest.fixture
@@ -102,6 +106,51 @@ def test_a_leader_that_removes_itself_leads_until_that_is_committed(leader: Host
     assert leader.machine.role is Role.UNATTACHED
     leader.advance(5000)
     assert leader.machine.role is Role.UNATTACHED, "the removal is committed: others elect the leader"
+
+
+@pytest.fixture
+def stopping() -> Host:
+    """Node 1 leads a quorum of two, has removed itself, and is to stop before node 2 has that."""
+    host = Host(voters=(1, 2))
+    host.win()
+    fetched(host, 2)
+    host.ask(remove_request(1))
+    host.sync()
+    host.do(host.machine.shut_down(host.now))
+    return host
+
+
+def test_a_leader_that_has_removed_itself_stops_when_that_is_committed(stopping: Host) -> None:
+    """Without it, node 2 would take node 1 for a voter, and could not be elected while node 1 is away."""
+    assert stopping.machine.role is Role.LEADER
+    assert not stopping.machine.has_shut_down
+    assert "leads on until the voters [2] have that" in stopping.warnings[-1]
+    stopping.do(stopping.machine.append([b"x"], stopping.machine.epoch, stopping.now))
+    fetched(stopping, 2)
+    assert stopping.machine.role is Role.RESIGNED
+    assert not stopping.machine.has_shut_down, "node 2 does not know yet that it may begin an election"
+    ((sent, _),) = stopping.take(EndQuorumEpochRequest)
+    response = EndQuorumEpochResponse(topics=[])
+    stopping.answer(sent, response)
+    assert not stopping.machine.has_shut_down
+    stopping.advance(1000)
+    ((sent, _),) = stopping.take(EndQuorumEpochRequest)
+    asked = partition(sent.request)
+    found = end_quorum_epoch.ResponsePartitionData(
+        partition_index=0, leader_id=asked.leader_id, leader_epoch=asked.leader_epoch
+    )
+    stopping.answer(sent, EndQuorumEpochResponse(topics=topics_of(end_quorum_epoch.ResponseTopicData, found)))
+    assert stopping.machine.has_shut_down
+
+
+def test_a_leader_that_has_removed_itself_stops_in_the_end(stopping: Host) -> None:
+    """Also while the others fetch what they have fetched before, and get no further."""
+    before = OffsetAndEpoch(stopping.disk.end.offset - 1, stopping.machine.epoch)
+    for _ in range(5):
+        assert stopping.machine.role is Role.LEADER
+        stopping.ask(fetch_request(key(2), stopping.machine.epoch, before))
+        stopping.advance(1000)
+    assert stopping.machine.role is Role.RESIGNED
 
 
 def test_a_removed_voter_leads_once_more_where_the_one_that_is_left_lacks_its_removal() -> None:

@@ -46,6 +46,7 @@ from ottla.quorum import effects
 from ottla.quorum.config import OwnReplica, QuorumConfig
 from ottla.quorum.effects import Effect, Role
 from ottla.quorum.election_state import ElectionState
+from ottla.quorum.leading import STAY_MS
 from ottla.quorum.machine import QuorumMachine
 from ottla.records.batch import Buffer
 from ottla.tasks import Tasks
@@ -500,14 +501,18 @@ class RaftNode:
             each.leader_changed(leader, after)
 
     async def _until_handed_over(self) -> None:
-        """Wait until the machine is done with its shutdown, at most for the time of an election."""
-        machine = self._machine
+        """Wait until the machine is done with its shutdown, at most for the time of an election since it last led."""
+        machine, loop = self._machine, asyncio.get_running_loop()
         assert machine is not None
+        election_s, stay_s, leads = self._config.election_timeout_ms / 1000, STAY_MS / 1000, True
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._config.election_timeout_ms / 1000):
+            async with asyncio.timeout(election_s) as limit:
                 while not self._is_closed and (self._inputs or not machine.has_shut_down):
                     self._handled.clear()
                     await self._handled.wait()
+                    led, leads = leads, machine.role is Role.LEADER
+                    if led:
+                        limit.reschedule(loop.time() + election_s + stay_s * leads)
 
     # --- syncs, snapshots, deletion -----------------------------------------------------------------------------
 
