@@ -19,7 +19,7 @@ from typing import Final
 
 from ottla.client.asynchronous import AsyncConnection
 from ottla.client.errors import BrokerUnavailable
-from ottla.cluster.image import MetadataImage, PartitionImage
+from ottla.cluster.image import NO_LEADER, MetadataImage, PartitionImage
 from ottla.ids import TopicName
 from ottla.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -398,10 +398,9 @@ class Faults:
             self._ask(ElectLeadersRequest(election_type=1, topic_partitions=asked, timeout_ms=2_000), ELECT_LEADERS)
 
     def _was_never_copied(self, image: MetadataImage, topic: TopicName, part: PartitionImage) -> bool:
-        """Whether nothing has been committed, and each broker reports that its replica must not lead."""
-        return not self._observer.end_of(Place(topic, part.partition)) and all(
-            (replica, topic, part.partition) in image.failed_replicas - image.full_replicas for replica in part.replicas
-        )
+        """Whether nothing has been committed, and only lost replicas have been in sync: no other one leads by itself,
+        whether its broker reports that it must not, or has made it before the loss."""
+        return not self._observer.end_of(Place(topic, part.partition)) and is_lost_with_first_copies(image, topic, part)
 
     def _slow_disks_down(self) -> bool:
         mean_s = self._random.choice((0.02, 0.1, 0.5))
@@ -475,6 +474,13 @@ class Faults:
         return self._ask(
             AlterPartitionReassignmentsRequest(timeout_ms=2_000, topics=[topic]), ALTER_PARTITION_REASSIGNMENTS
         )
+
+
+def is_lost_with_first_copies(image: MetadataImage, topic: TopicName, part: PartitionImage) -> bool:
+    """Whether each replica that is known to have been in sync was lost with its disk."""
+    lost = image.failed_replicas - image.full_replicas
+    first_copies = {*part.isr, *part.departed, part.last_known_leader} - {NO_LEADER}
+    return bool(first_copies) and all((replica, topic, part.partition) in lost for replica in first_copies)
 
 
 def _is_unprotected(data: bytes, position: int, *, is_compacted: bool) -> bool:
