@@ -8,7 +8,6 @@ Ottla's own: `ottla.generation`, `ottla.boot` (`broker_epochs`), `ottla.incarnat
 
 import logging
 import os
-import re
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -20,8 +19,8 @@ from ottla.errors import InvalidConfig, KafkaStorageError
 from ottla.ids import BrokerId, Offset, TopicId, TopicName, TopicPartition
 from ottla.log import broker_epochs, checkpoints, meta_properties, names
 from ottla.log.broker_epochs import UNKNOWN_EPOCH
-from ottla.log.directory_checkpoints import CheckpointOrder, DirectoryCheckpoints
-from ottla.log.flush import FlushTicket
+from ottla.log.closing import close_logs
+from ottla.log.directory_checkpoints import DirectoryCheckpoints, DirectoryOffsets
 from ottla.log.fs import LACKING, FileSystem, replace_atomically
 from ottla.log.new_log import NewLog
 from ottla.log.partition_log import PartitionLog
@@ -31,17 +30,9 @@ logger: Final = logging.getLogger(__name__)
 
 LOCK: Final = ".lock"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
-RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
-LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
-HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
 GENERATION: Final = "ottla.generation"
 """Ottla's own: how often the directory has been taken into use in its cluster."""
-
-_SYNC_TOGETHER_FROM: Final = 16
-"""With more logs than this to be synced at a shutdown, the filesystem is asked once instead of file by file."""
-
-_OF_A_UNIT: Final = re.compile(r"core-[0-9]+").fullmatch
 
 ConfigFor = Callable[[TopicName], LogConfig]
 
@@ -82,21 +73,14 @@ class LogDirectory:
         self._clock = clock
         self._path = os.fspath(path)
         self._lock: object | None = None
-        self._writing = CheckpointOrder()
+        self._offsets = DirectoryOffsets(fs, self._path)
         self._loaded = False
         self._is_abandoned = False
         self._unopened: dict[TopicPartition, OSError | None] = {}
         """Partitions that are there but could not be opened, with the error of the disk if that was the reason: what
         the checkpoints say of them is kept."""
-        self._checkpointed: set[TopicPartition] = set()
-        """Partitions that the checkpoints name, or will name when what has been prepared is written."""
-        self._on_disk: set[TopicPartition] = set()
-        """Those that the newest checkpoints on the disk name."""
         self.futures: dict[TopicPartition, str] = {}
         """Copies that were under way to this directory when the last process ended, with the names they have."""
-        self._recovery_points: dict[TopicPartition, Offset] = {}
-        self._log_starts: dict[TopicPartition, Offset] = {}
-        self._high_watermarks: dict[TopicPartition, Offset] = {}
 
     def __repr__(self) -> str:
         return f"LogDirectory({self._path}, {len(self.logs)} logs)"
@@ -167,19 +151,11 @@ class LogDirectory:
             ) from None
         except OSError as problem:
             raise KafkaStorageError(f"cannot use the log directory {self._path}: {problem}") from problem
-        self._check_is_no_units()
-
-    def _check_is_no_units(self) -> None:
-        """Raise InvalidConfig where a new broker would begin beside the data of a unit (`ottla serve --cores`)."""
-        if self._fs.exists(self._file(meta_properties.META_PROPERTIES)):
-            return
-        found = [name for name, is_directory, _ in self._fs.names(self._path) if is_directory and _OF_A_UNIT(name)]
-        if any(self._fs.exists(self._file(f"{name}/{meta_properties.META_PROPERTIES}")) for name in found):
+        try:
+            meta_properties.check_is_no_units(self._fs, self._path)
+        except InvalidConfig:
             self._lock = None
-            raise InvalidConfig(
-                f"log.dirs: {self._path} holds the data of {len(found)} brokers that ran as one unit: run it with "
-                f"--cores {len(found)}, or name another directory"
-            )
+            raise
 
     def acquire(self, *, cluster_id: str, node_id: BrokerId, zookeeper: bool = False) -> None:
         """Locks the directory if that has not been done, and sees that it is this node's.
@@ -201,11 +177,7 @@ class LogDirectory:
             except InvalidConfig:
                 self._lock = None
                 raise
-            self._recovery_points = checkpoints.read_offsets(self._fs, self._file(RECOVERY_POINTS))
-            self._log_starts = checkpoints.read_offsets(self._fs, self._file(LOG_START_OFFSETS))
-            self._high_watermarks = checkpoints.read_offsets(self._fs, self._file(HIGH_WATERMARKS))
-            self._on_disk = {*self._recovery_points, *self._log_starts, *self._high_watermarks}
-            self._checkpointed = self._on_disk
+            self._offsets.read()
             self.was_clean = self._fs.exists(self._file(CLEAN_SHUTDOWN))
             self.previous_broker_epoch = self._read_broker_epoch()
             self.generation = self._read_generation()
@@ -289,7 +261,7 @@ class LogDirectory:
             self.refills.read(self.logs, [name for name in entries if name.endswith(names.STRAY)])
         except OSError as problem:
             raise KafkaStorageError(f"cannot read the log directory {self._path}: {problem}") from problem
-        self.vanished = {tp for tp, synced in self._recovery_points.items() if synced > 0} - set_apart
+        self.vanished = {tp for tp, synced in self._offsets.recovery_points.items() if synced > 0} - set_apart
         self.vanished |= self.refills.replaced
         self.vanished -= {*self.logs, *self._unopened}
         self._loaded = True
@@ -304,13 +276,13 @@ class LogDirectory:
             config,
             fs=self._fs,
             clock=self._clock,
-            recovery_point=self._recovery_points.get(partition, Offset(0)),
-            log_start_offset=self._log_starts.get(partition, Offset(0)),
+            recovery_point=self._offsets.recovery_points.get(partition, Offset(0)),
+            log_start_offset=self._offsets.log_starts.get(partition, Offset(0)),
             clean_shutdown=self.was_clean,
             may_be_planned=True,
             is_there=True,
         )
-        log.high_watermark = self._high_watermarks.get(partition, Offset(0))
+        log.high_watermark = self._offsets.high_watermarks.get(partition, Offset(0))
         return log
 
     def take_reopened(self, log: PartitionLog) -> None:
@@ -362,7 +334,7 @@ class LogDirectory:
 
         self.being_made.add(partition)
         # Of a deleted or lost one of that name: what was true of it must not outlive it.
-        checkpoints = self.prepare_checkpoints() if partition in self._checkpointed else None
+        checkpoints = self.prepare_checkpoints() if self._offsets.name(partition) else None
         return NewLog(
             self._file(str(partition)),
             partition,
@@ -565,35 +537,7 @@ class LogDirectory:
         for log in logs.values():
             log.snapshot_producers_if_due()
         missing = (self._unopened.keys() | self.vanished) - self.being_made
-        named = {*logs, *missing}
-        if self._writing.written == self._writing.taken:
-            self._checkpointed = self._on_disk
-        self._checkpointed = self._checkpointed | named
-        starts: dict[TopicPartition, Offset] = {}
-        points: dict[TopicPartition, Offset] = {}
-        for tp, log in logs.items():
-            points[tp], start = log.checkpointed
-            if start:
-                starts[tp] = start
-        files = {
-            RECOVERY_POINTS: points,
-            LOG_START_OFFSETS: starts,
-            HIGH_WATERMARKS: {tp: log.high_watermark for tp, log in logs.items()},
-        }
-        for tp in missing:
-            for file, was in (
-                (RECOVERY_POINTS, self._recovery_points),
-                (LOG_START_OFFSETS, self._log_starts),
-                (HIGH_WATERMARKS, self._high_watermarks),
-            ):
-                if tp in was:
-                    files[file][tp] = was[tp]
-        by_path = {self._file(name): offsets for name, offsets in files.items()}
-
-        def written() -> None:
-            self._on_disk = named
-
-        return DirectoryCheckpoints(self._fs, by_path, self._writing, written)
+        return self._offsets.prepare(logs, missing)
 
     def close(self) -> None:
         """As `unload`; frees the lock."""
@@ -624,7 +568,7 @@ class LogDirectory:
             self.logs.clear()
             return
         self._loaded = False
-        clean = self._close_logs() and not self._unopened
+        clean = close_logs(self.logs.values(), self._fs, self._path, self._note_loss) and not self._unopened
         try:
             self.prepare_checkpoints().write()
             if clean:
@@ -640,43 +584,6 @@ class LogDirectory:
         self.logs.clear()
         self._unopened.clear()
         self.futures.clear()
-
-    def _close_logs(self) -> bool:
-        """Whether all of them are on the disk."""
-        clean = True
-        tickets: list[tuple[PartitionLog, FlushTicket]] = []
-        for log in self.logs.values():
-            try:
-                ticket = log.prepare_close()
-            except KafkaStorageError as problem:
-                clean = False
-                logger.error("%s; it will be recovered at the next start", problem)
-            else:
-                if ticket is not None:
-                    tickets.append((log, ticket))
-        together = len(tickets) > _SYNC_TOGETHER_FROM and self._sync_together([ticket for _, ticket in tickets])
-        for log, ticket in tickets:
-            try:
-                if not together:
-                    ticket.sync()
-                log.flushed(ticket)
-            except OSError as problem:
-                clean = False
-                if problem.errno not in LACKING:  # else the disk is full, not damaged: see `full_directories`
-                    self._note_loss()
-                logger.error("cannot sync %s: %s; it will be recovered at the next start", log, problem)
-        for log in self.logs.values():
-            log.release()
-        return clean
-
-    def _sync_together(self, tickets: list[FlushTicket]) -> bool:
-        try:
-            for ticket in tickets:
-                ticket.write_checkpoints()
-            return self._fs.sync_all(self._path)
-        except OSError as problem:
-            logger.warning("cannot sync %s at once: %s; syncing file by file", self._path, problem)
-            return False
 
     def _file(self, name: str) -> str:
         return f"{self._path}/{name}"

@@ -1,5 +1,6 @@
 """The owner of a log directory, which `meta.properties` names in Kafka's format: a cluster and a node."""
 
+import re
 from collections.abc import Mapping
 from typing import Final
 from uuid import UUID, uuid4
@@ -9,6 +10,7 @@ from ottla.ids import BrokerId, uuid_from_text, uuid_to_text
 from ottla.log.fs import FileSystem, replace_atomically
 
 META_PROPERTIES: Final = "meta.properties"
+_OF_A_UNIT: Final = re.compile(r"core-[0-9]+").fullmatch
 
 
 def read(fs: FileSystem, directory: str) -> dict[str, str]:
@@ -56,6 +58,19 @@ def claim(fs: FileSystem, directory: str, cluster_id: str, node_id: BrokerId, *,
     }
     write(fs, directory, lines)
     return directory_id
+
+
+def check_is_no_units(fs: FileSystem, directory: str) -> None:
+    """Raise InvalidConfig where a new broker would begin beside the data of a unit (`ottla serve --cores`). Raises
+    OSError."""
+    if fs.exists(f"{directory}/{META_PROPERTIES}"):
+        return
+    found = [name for name, is_directory, _ in fs.names(directory) if is_directory and _OF_A_UNIT(name)]
+    if any(fs.exists(f"{directory}/{name}/{META_PROPERTIES}") for name in found):
+        raise InvalidConfig(
+            f"log.dirs: {directory} holds the data of {len(found)} brokers that ran as one unit: run it with "
+            f"--cores {len(found)}, or name another directory"
+        )
 
 
 def leave_zookeeper(fs: FileSystem, directory: str) -> None:

@@ -12,7 +12,8 @@ from ottla.errors import KafkaStorageError
 from ottla.ids import BrokerId, LeaderEpoch, Offset, PartitionId, TopicName, TopicPartition
 from ottla.log import checkpoints, names
 from ottla.log.directories import LogDirectories
-from ottla.log.directory import RECOVERY_POINTS, LogDirectory
+from ottla.log.directory import LogDirectory
+from ottla.log.directory_checkpoints import RECOVERY_POINTS
 from ottla.log.refill_marks import MARK, Refill
 from ottla.records.record import Record, encode_batch
 from ottla.testing.faulty_fs import FaultyFS, Operation, Survival

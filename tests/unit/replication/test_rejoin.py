@@ -14,8 +14,9 @@ from ottla.cluster.image import PartitionImage
 from ottla.config.broker import BrokerConfig
 from ottla.config.log import LogConfig
 from ottla.ids import BrokerId, LeaderEpoch, PartitionId, TopicId, TopicName, TopicPartition
+from ottla.log.closing import sync_together
 from ottla.log.directories import LogDirectories
-from ottla.log.directory import RECOVERY_POINTS
+from ottla.log.directory_checkpoints import RECOVERY_POINTS
 from ottla.log.fs import RealFileSystem
 from ottla.log.partition_log import PartitionLog
 from ottla.protocol.messages import fetch
@@ -79,7 +80,7 @@ async def rejoin(directory: Path, partitions: int, kept: int) -> tuple[CountingF
             log.append_as_leader(batch(sequence), LeaderEpoch(0))
         logs.append(log)
     tickets = [(log, ticket) for log in logs if (ticket := log.prepare_flush())]
-    directories.directories[0]._sync_together([ticket for _, ticket in tickets])
+    sync_together([ticket for _, ticket in tickets], fs, str(directories.directories[0].path))
     for log, ticket in tickets:
         log.flushed(ticket)
     directories.directories[0].prepare_checkpoints().write()
