@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from ottla.broker import Broker
-from ottla.collector import collect_quickly, look_seldom
+from ottla.collector import collect_quickly, end_quickly, look_seldom
 from ottla.errors import OttlaError, sentence
 
 log = logging.getLogger("ottla")
@@ -85,6 +85,7 @@ def main(
         return loop.run_until_complete(_serve(properties_file, overrides, strict, allow_insecure, descriptors, ready))
     finally:
         loop.close()
+        end_quickly()
 
 
 async def _serve(

@@ -1,6 +1,8 @@
 """Pauses of the garbage collector, with objects of this test's own."""
 
 import gc
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -64,3 +66,11 @@ def test_after_an_hour_everything_is_looked_at_again(clock: Clock) -> None:
     gc.collect()
     gc.collect()
     assert Node.freed == 1
+
+
+def test_a_process_that_ends_does_not_look_at_what_it_has_left() -> None:
+    ended = (
+        "import gc; from ottla.broker_process import main; main(None, {'node.id': 'x'}); print(gc.get_freeze_count())"
+    )
+    found = subprocess.run([sys.executable, "-c", ended], capture_output=True, check=True, text=True, timeout=60)
+    assert int(found.stdout) > 1000, found.stderr
