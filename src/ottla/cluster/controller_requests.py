@@ -8,7 +8,7 @@
 Source: Kafka 3.9, `ControllerChannelManager.AbstractControllerBrokerRequestBatch`.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -99,7 +99,7 @@ def requests_after(
         else:
             stopped = _stopped(broker.broker_id, old, (), recreated)
             if stopped:  # by name, so before the new topic's replicas are there
-                requests.append(_stop_replica(sender, broker, stopped))
+                requests.append(_stop_replica(sender, broker, stopped, {}))
             moved = [(topic, [part for part in parts if _has_moved(old, topic, part)]) for topic, parts in changed]
             of_broker = _held_by(broker.broker_id, moved)
             if of_broker:
@@ -108,7 +108,7 @@ def requests_after(
                 requests.append(_update_metadata(sender, broker, new, shown, gone))
             stopped = _stopped(broker.broker_id, old, changed, deleted)
             if stopped:
-                requests.append(_stop_replica(sender, broker, stopped))
+                requests.append(_stop_replica(sender, broker, stopped, {}))
         if requests:
             planned[broker.broker_id] = requests
     return planned
@@ -132,13 +132,15 @@ def own_changes(
     everything: bool,
     lost: Collection[tuple[UUID, int]] = (),
     due: Collection[tuple[UUID, int]] = (),
+    is_stopping: bool = False,
 ) -> OwnChanges:
     """What a controller would send the broker about its replicas; `everything` when it has just been started.
 
     `lost` are partitions, by topic id, that it could not hold: it tries again with each change of them, since a replica
     may be created anew once a leader has confirmed that it has everything. `due` are those that it tries again now, for
     no change of theirs. A replica of a topic that was deleted and created again is not stopped: to hold the new one
-    removes it, and the name would stop the new one.
+    removes it, and the name would stop the new one. One that `is_stopping` does not begin to follow what it is not in
+    sync with, as in Kafka: to copy from the new leaders would keep them busy, for nothing.
     """
     if everything:
         return OwnChanges(_leader_and_isr(sender, broker, new, _everything(new), ALL_STATES, old), None, None)
@@ -153,9 +155,18 @@ def own_changes(
     held = _held_by(own, [*moved, *_again(old, new, {each for each in lost if each not in named}, due)])
     kept = {TopicPartition(topic.name, part.partition) for topic, parts in held for part in parts}
     stopped = {replica: epoch for replica, epoch in _stopped(own, old, changed, gone).items() if replica not in kept}
+    released: dict[TopicPartition, int] = {}
+    if is_stopping:
+        released = {
+            TopicPartition(topic.name, part.partition): int(part.leader_epoch)
+            for topic, parts in held
+            for part in parts
+            if own not in part.isr
+        }
+        held = _only(held, lambda part: own in part.isr)
     return OwnChanges(
         _leader_and_isr(sender, broker, new, held, SOME_STATES, old) if held else None,
-        _stop_replica(sender, broker, stopped) if stopped else None,
+        _stop_replica(sender, broker, stopped, released) if stopped or released else None,
         _touched(old, new, own),
     )
 
@@ -223,7 +234,7 @@ def release_requests(sender: Sender, image: MetadataImage, broker_id: BrokerId) 
         for part in topic.partitions
         if broker_id in part.replicas and part.leader != broker_id
     }
-    return {broker_id: [_stop_replica(sender, broker, released, delete=False)]} if released else {}
+    return {broker_id: [_stop_replica(sender, broker, {}, released)]} if released else {}
 
 
 _Parts = list[tuple[TopicImage, list[PartitionImage]]]
@@ -343,8 +354,12 @@ def _again(
 
 
 def _held_by(broker_id: BrokerId, parts: _Parts) -> _Parts:
-    held = [(topic, [part for part in some if broker_id in part.replicas]) for topic, some in parts]
-    return [(topic, some) for topic, some in held if some]
+    return _only(parts, lambda part: broker_id in part.replicas)
+
+
+def _only(parts: _Parts, is_wanted: Callable[[PartitionImage], bool]) -> _Parts:
+    wanted = [(topic, [part for part in some if is_wanted(part)]) for topic, some in parts]
+    return [(topic, some) for topic, some in wanted if some]
 
 
 def _leader_and_isr(
@@ -488,13 +503,18 @@ def _stopped(
 
 
 def _stop_replica(
-    sender: Sender, broker: BrokerImage, stopped: Mapping[TopicPartition, int], *, delete: bool = True
+    sender: Sender,
+    broker: BrokerImage,
+    deleted: Mapping[TopicPartition, int],
+    released: Mapping[TopicPartition, int],
 ) -> StopReplicaRequest:
+    """Replicas to delete, and those whose files stay, each with a leader epoch."""
     topics: dict[str, list[StopReplicaPartitionState]] = {}
-    for (topic, partition), epoch in stopped.items():
-        topics.setdefault(topic, []).append(
-            StopReplicaPartitionState(partition_index=partition, leader_epoch=epoch, delete_partition=delete)
-        )
+    for replicas, delete in ((deleted, True), (released, False)):
+        for (topic, partition), epoch in replicas.items():
+            topics.setdefault(topic, []).append(
+                StopReplicaPartitionState(partition_index=partition, leader_epoch=epoch, delete_partition=delete)
+            )
     return StopReplicaRequest(
         controller_id=sender.controller_id,
         controller_epoch=sender.controller_epoch,

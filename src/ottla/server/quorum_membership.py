@@ -338,6 +338,7 @@ class QuorumMembership(ClusterMember):
                 everything=applied is None,
                 lost=self._assignments.lost,
                 due=self._refused_and_due(),
+                is_stopping=self.lifecycle.wants_shut_down,
             )
             try:
                 with self._fetchers.held() if applied is None else nullcontext():

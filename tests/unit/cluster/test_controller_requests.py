@@ -135,6 +135,26 @@ def test_a_leader_under_a_quorum_learns_of_in_sync_sets_that_the_controller_has_
     assert own(2) == []
 
 
+def test_a_stopping_broker_under_a_quorum_follows_only_what_it_is_in_sync_with() -> None:
+    """It will not be in sync any more before it ends; it goes on to lead what nobody else can."""
+    led = partition(0, 2, (1, 2), (2,))._replace(leader_epoch=LeaderEpoch(6))
+    kept = partition(1, 1, (2, 1), (1,))._replace(leader_epoch=LeaderEpoch(6))
+    handed_over = apply(AFTER, [SetPartitions(T, (led, kept))])
+    one = AFTER.brokers[BrokerId(1)]
+    before = own_changes(SENDER, one, AFTER, handed_over, everything=False)
+    assert before.lead_and_follow is not None
+    assert told([before.lead_and_follow]) == [(0, False), (1, False)]
+    assert before.stop is None
+    stopping = own_changes(SENDER, one, AFTER, handed_over, everything=False, is_stopping=True)
+    assert stopping.lead_and_follow is not None
+    assert told([stopping.lead_and_follow]) == [(1, False)]
+    assert stopping.stop is not None
+    assert stopped([stopping.stop]) == [(0, 6, False)]
+    gone = own_changes(SENDER, one, AFTER, apply(AFTER, [DeleteTopic(T)]), everything=False, is_stopping=True)
+    assert gone.stop is not None
+    assert stopped([gone.stop]) == [(0, EPOCH_WHEN_DELETED, True), (1, EPOCH_WHEN_DELETED, True)]
+
+
 def test_a_broker_under_a_quorum_tries_again_what_it_lost_when_a_leader_confirms() -> None:
     """A confirmation changes nothing else, and followers need not hear of it otherwise."""
     topic_id = AFTER.topics[T].topic_id

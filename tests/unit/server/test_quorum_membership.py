@@ -8,34 +8,45 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.unit.cluster.images import cluster, partition, with_topic
 
-from ottla.cluster.image import empty_image
+from ottla.cluster.commands import SetPartitions, apply
+from ottla.cluster.controller_requests import OwnChanges
+from ottla.cluster.image import MetadataImage, empty_image
+from ottla.ids import LeaderEpoch, TopicName
+from ottla.replication.decisions.refused_replicas import RefusedReplicas
 from ottla.server import cluster_member, quorum_membership
 from ottla.server.quorum_membership import QuorumMembership
+
+
+class Following(QuorumMembership):
+    """What is needed of broker 1 to follow images."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self.metadata: Any = SimpleNamespace(image=image)
+        self._config: Any = SimpleNamespace(node_id=1, inter_broker_listener="PLAINTEXT")
+        self.lifecycle: Any = SimpleNamespace(broker_epoch=7, wants_shut_down=False)
+        self._assignments: Any = SimpleNamespace(lost=set())
+        self._directories: Any = SimpleNamespace(online=[])
+        self._fetchers: Any = SimpleNamespace(held=nullcontext)
+        self.roles: Any = SimpleNamespace(refused=RefusedReplicas())
+        self._loop = asyncio.get_running_loop()
+        self._image_changed = asyncio.Event()
+        self._has_followed = asyncio.Event()
 
 
 def test_a_change_that_cannot_be_taken_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quorum_membership, "LOOK_AGAIN_S", 0.0)
     taken: list[Any] = []
 
-    class Member(QuorumMembership):
-        def __init__(self) -> None:
-            self.metadata: Any = SimpleNamespace(image=empty_image("cluster"))
-            self._config: Any = SimpleNamespace(node_id=1, inter_broker_listener="PLAINTEXT")
-            self.lifecycle: Any = SimpleNamespace(broker_epoch=7)
-            self._assignments: Any = SimpleNamespace(lost=set())
-            self._directories: Any = SimpleNamespace(online=[])
-            self._fetchers: Any = SimpleNamespace(held=nullcontext)
-            self._image_changed = asyncio.Event()
-            self._has_followed = asyncio.Event()
-
+    class Member(Following):
         async def _take(self, changes: Any) -> None:
             taken.append(changes)
             if len(taken) == 1:
                 raise RuntimeError("a defect, or a disk")
 
     async def scenario() -> None:
-        member = Member()
+        member = Member(empty_image("cluster"))
         member._image_changed.set()
         following = asyncio.create_task(member._follow())
         async with asyncio.timeout(60):
@@ -48,6 +59,40 @@ def test_a_change_that_cannot_be_taken_is_tried_again(monkeypatch: pytest.Monkey
 
     asyncio.run(scenario())
     assert taken[0] == taken[1], "all of it again"
+
+
+def test_a_broker_that_hands_over_does_not_begin_to_follow_the_new_leaders() -> None:
+    """With thousands of partitions, to answer it would keep them from what they have just been given."""
+    led = with_topic(cluster(1, 2), "t", partition(0, 1, (1, 2)))
+    shrunk = partition(0, 2, (1, 2), (2,))._replace(leader_epoch=LeaderEpoch(6))
+    taken: list[OwnChanges] = []
+
+    class Member(Following):
+        async def _take(self, changes: OwnChanges) -> None:
+            taken.append(changes)
+
+    async def scenario() -> None:
+        member = Member(led)
+        member._image_changed.set()
+        following = asyncio.create_task(member._follow())
+        async with asyncio.timeout(60):
+            await member._has_followed.wait()
+            member.lifecycle.wants_shut_down = True
+            member.metadata.image = apply(led, [SetPartitions(TopicName("t"), (shrunk,))])
+            member._image_changed.set()
+            while len(taken) < 2:
+                await asyncio.sleep(0.001)
+        following.cancel()
+        await asyncio.wait([following])
+
+    asyncio.run(scenario())
+    begun, handed_over = taken
+    assert begun.lead_and_follow is not None
+    assert handed_over.lead_and_follow is None
+    assert handed_over.stop is not None
+    (topic,) = handed_over.stop.topic_states
+    (state,) = topic.partition_states
+    assert (state.partition_index, state.leader_epoch, state.delete_partition) == (0, 6, False)
 
 
 @pytest.mark.parametrize("answered_s", [0.0, 0.1, 60.0])
