@@ -81,6 +81,8 @@ class PartitionLog:
         self.log_start_offset: Offset = loaded.log_start_offset
         self.log_end_offset: Offset = loaded.end_offset
         self._directory = os.fspath(directory)
+        self.log_dir: Path = _path(os.path.dirname(self._directory))
+        """The log directory that it is in, one of `log.dirs`."""
         self._fs = fs
         self._clock = clock
         self._high_watermark = loaded.log_start_offset
@@ -180,11 +182,6 @@ class PartitionLog:
     @property
     def directory(self) -> Path:
         return Path(self._directory)
-
-    @property
-    def log_dir(self) -> Path:
-        """The log directory that it is in, one of `log.dirs`."""
-        return _path(os.path.dirname(self._directory))
 
     @property
     def size_bytes(self) -> int:

@@ -519,6 +519,10 @@ class ReplicaManager:
         """The log directories without room: others should lead what is in them, where they have replicas in sync."""
         return frozenset(directory.path for directory in self.directories.directories if directory.is_full)
 
+    def is_in_full_directory(self, partition: Partition) -> bool:
+        """Is its log in one of them?"""
+        return any(each.is_full and each.path == partition.log.log_dir for each in self.directories.directories)
+
     def topic_name(self, topic_id: UUID) -> TopicName | None:
         """The name of the topic with this id; None if there is none."""
         found = self._metadata.image.topics_by_id.get(TopicId(topic_id))

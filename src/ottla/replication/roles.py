@@ -154,7 +154,7 @@ class ReplicaRoles:
             return ErrorCode.UNKNOWN_SERVER_ERROR
         self.refused.end(replica, is_made=True)
         held = self._replicas.find(topic_id, state.partition_index)
-        is_full = held is not None and held.log.log_dir in self._replicas.full_directories()
+        is_full = held is not None and self._replicas.is_in_full_directory(held)
         return LACKS_ROOM if is_full else ErrorCode.NONE
 
     async def stop(self, request: StopReplicaRequest) -> dict[tuple[str, int], ErrorCode]:

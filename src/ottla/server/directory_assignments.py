@@ -96,8 +96,9 @@ class DirectoryAssignments:
     def assigned(self, key: Key) -> UUID:
         """The directory that the log has for this broker's replica; `MIGRATING` for none."""
         partition = self._known(key)
-        if partition is None:
-            return MIGRATING
+        return MIGRATING if partition is None else self._recorded(partition)
+
+    def _recorded(self, partition: PartitionState) -> UUID:
         return partition.directories[partition.image.replicas.index(self._metadata.broker_id)]
 
     def _known(self, key: Key) -> PartitionState | None:
@@ -179,14 +180,15 @@ class DirectoryAssignments:
         partitions = self._replicas.partitions() if changed is None or full else map(self._find, changed)
         for partition in filter(None, partitions):
             path, topic_id = partition.log.log_dir, partition.log.topic_id
-            if topic_id is None or path not in online:
+            where = online.get(path)
+            if topic_id is None or where is None:
                 continue
             key: Key = (topic_id, partition.topic_partition.partition)
             known = self._known(key)
             if known is None or key in self.lost:  # held, but refused to lead: it is one that is filled again
                 continue
-            reported = reported_directory(known, self._metadata.broker_id, alive, online[path], is_full=path in full)
-            if self.assigned(key) != reported:
+            reported = reported_directory(known, self._metadata.broker_id, alive, where, is_full=path in full)
+            if self._recorded(known) != reported:
                 found.append((key, reported))
         self.lost = {key for key in self.lost if self._known(key) is not None}
         here = {UNASSIGNED} | _with_marks(online.values())
