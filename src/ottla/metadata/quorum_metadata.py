@@ -60,7 +60,7 @@ class QuorumMetadata(MetadataView):
         self._advanced = asyncio.Event()
         self._is_known = False
         self._producer_ids = range(0)
-        self._stopping: frozenset[BrokerId] = frozenset()
+        self.stopping: frozenset[BrokerId] = frozenset()
         """The brokers in controlled shutdown: alive, they still fetch what they are in sync with, and nothing else."""
         self._take_tokens: Callable[[Iterable[str]], None] | None = None
         self.create_at_controller: CreateAtController | None = None
@@ -91,7 +91,7 @@ class QuorumMetadata(MetadataView):
         if old.controller_id != new.controller_id and old._replace(controller_id=new.controller_id) == new:
             return
         registered = self.state.brokers.values()
-        self._stopping = frozenset(BrokerId(each.broker_id) for each in registered if each.in_controlled_shutdown)
+        self.stopping = frozenset(BrokerId(each.broker_id) for each in registered if each.in_controlled_shutdown)
         self._show(new._replace(controller_id=self._any_broker()))
 
     def follow_acls(self, acls: "FollowedAcls") -> None:
@@ -145,7 +145,7 @@ class QuorumMetadata(MetadataView):
     def in_sync_candidates(self) -> Collection[BrokerId]:
         """See `MetadataView`. Kafka's leaders do not wait for brokers in controlled shutdown either."""
         brokers = self._image.brokers.keys()
-        return brokers - self._stopping if self._stopping else brokers
+        return brokers - self.stopping if self.stopping else brokers
 
     @property
     def fenced_brokers(self) -> list[BrokerImage]:

@@ -324,9 +324,10 @@ class QuorumMembership(ClusterMember):
     async def _follow(self) -> None:
         """Have the replicas follow each image; changes that come meanwhile are taken together."""
         applied: MetadataImage | None = None
+        reported: frozenset[BrokerId] = frozenset()
         while True:
             await self._until_there_is_something_to_do()
-            image = self.metadata.image
+            image, stopping = self.metadata.image, self.metadata.stopping
             broker_id = self._config.node_id
             own = image.brokers.get(broker_id) or BrokerImage(broker_id, self._epoch(), None, {})
             sender = Sender(NO_CONTROLLER, 0, self._config.inter_broker_listener)
@@ -350,6 +351,9 @@ class QuorumMembership(ClusterMember):
                 continue
             applied = image
             self._has_followed.set()
+            if stopping != reported:
+                reported = stopping
+                self.lifecycle.hurry()  # those may not stop before the controller knows that this broker has read of it
 
     async def _until_there_is_something_to_do(self) -> None:
         """Until the image has changed, or a replica is due that could not be made before."""

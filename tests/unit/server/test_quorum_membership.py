@@ -23,9 +23,10 @@ class Following(QuorumMembership):
     """What is needed of broker 1 to follow images."""
 
     def __init__(self, image: MetadataImage) -> None:
-        self.metadata: Any = SimpleNamespace(image=image)
+        self.metadata: Any = SimpleNamespace(image=image, stopping=frozenset())
         self._config: Any = SimpleNamespace(node_id=1, inter_broker_listener="PLAINTEXT")
-        self.lifecycle: Any = SimpleNamespace(broker_epoch=7, wants_shut_down=False)
+        self.hurried = 0
+        self.lifecycle: Any = SimpleNamespace(broker_epoch=7, wants_shut_down=False, hurry=self._hurry)
         self._assignments: Any = SimpleNamespace(lost=set())
         self._directories: Any = SimpleNamespace(online=[])
         self._fetchers: Any = SimpleNamespace(held=nullcontext)
@@ -33,6 +34,9 @@ class Following(QuorumMembership):
         self._loop = asyncio.get_running_loop()
         self._image_changed = asyncio.Event()
         self._has_followed = asyncio.Event()
+
+    def _hurry(self) -> None:
+        self.hurried += 1
 
 
 def test_a_change_that_cannot_be_taken_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,6 +97,38 @@ def test_a_broker_that_hands_over_does_not_begin_to_follow_the_new_leaders() -> 
     (topic,) = handed_over.stop.topic_states
     (state,) = topic.partition_states
     assert (state.partition_index, state.leader_epoch, state.delete_partition) == (0, 6, False)
+
+
+def test_a_broker_reports_at_once_how_far_it_has_read_while_another_waits_to_stop() -> None:
+    """The controller lets that one stop when it knows, by default with the next heartbeat in two seconds."""
+    led = with_topic(cluster(1, 2), "t", partition(0, 2, (1, 2)))
+    begun: list[int] = []
+
+    class Member(Following):
+        async def _take(self, changes: OwnChanges) -> None:
+            begun.append(self.hurried)
+
+    async def scenario() -> None:
+        member = Member(led)
+        member._image_changed.set()
+        following = asyncio.create_task(member._follow())
+        async with asyncio.timeout(60):
+            await member._has_followed.wait()
+            moved = partition(0, 1, (1, 2), (1,))._replace(leader_epoch=LeaderEpoch(6))
+            member.metadata.image = apply(led, [SetPartitions(TopicName("t"), (moved,))])
+            member.metadata.stopping = frozenset({2})
+            member._image_changed.set()
+            while not member.hurried:
+                await asyncio.sleep(0.001)
+            for _ in range(3):
+                member._image_changed.set()
+                await asyncio.sleep(0.01)
+        assert (member.hurried, following.done()) == (1, False), following
+        following.cancel()
+        await asyncio.wait([following])
+
+    asyncio.run(scenario())
+    assert begun[:2] == [0, 0], "not before its replicas have followed"
 
 
 @pytest.mark.parametrize("answered_s", [0.0, 0.1, 60.0])
