@@ -2,8 +2,10 @@
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import pairwise
 from typing import NamedTuple
 from zlib import crc32
 
@@ -55,6 +57,10 @@ class Committed:
         self.visible: dict[bytes, bool] = {}
         """Values of transactions that have ended here: whether they are committed."""
 
+    def base_of(self, offset: int) -> int:
+        """The base offset of the batch with the record."""
+        return max(base for base in self.batches if base <= offset)
+
 
 @dataclass(slots=True)
 class History:
@@ -65,6 +71,9 @@ class History:
     """Offset to value, as the broker has said with acks=all."""
     exactly_once: set[bytes] = field(default_factory=set)
     """Values of idempotent producers that were acknowledged."""
+    copied_from: dict[tuple[Place, int, int], int] = field(default_factory=dict)
+    """Where the log began that a leader had copied when it accepted a batch, if it had not copied all that was
+    committed: by partition, leader epoch and base offset."""
     transactions: list[Transaction] = field(default_factory=list)
     transaction_of: dict[bytes, Transaction] = field(default_factory=dict)
     reads: int = 0
@@ -122,19 +131,38 @@ class History:
             for offset, value in sorted(acknowledged.items()):
                 if values.get(offset) != value:
                     raise Violation(f"{place}@{offset}: {value!r} was acknowledged, and is {values.get(offset)!r} now")
-        everywhere = [value for each in self.committed.values() for value in each.values.values()]
-        seen: dict[bytes, int] = defaultdict(int)
-        for value in everywhere:
-            seen[value] += 1
-        for value in sorted(self.exactly_once):
-            if seen[value] != 1:
-                raise Violation(f"{value!r} of an idempotent producer is there {seen[value]} times")
-        twice = sorted(value for value, count in seen.items() if count > 1)
+        seen: dict[bytes, list[tuple[Place, int]]] = defaultdict(list)
+        for place, each in self.committed.items():
+            for offset, value in each.values.items():
+                seen[value].append((place, offset))
+        forgotten = {value for value, found in seen.items() if len(found) > 1 and self._was_forgotten(found)}
+        for value in sorted(self.exactly_once - forgotten):
+            if len(seen[value]) != 1:
+                raise Violation(f"{value!r} of an idempotent producer is there {len(seen[value])} times")
+        twice = sorted(value for value, found in seen.items() if len(found) > 1 and value not in forgotten)
         if twice:  # nothing is sent twice by these producers, but by idempotent ones
             raise Violation(f"{twice[:5]} were produced once, and are there several times")
 
         for transaction in self.transactions:
             self._judge(transaction)
+
+    def _was_forgotten(self, found: Sequence[tuple[Place, int]]) -> bool:
+        """Whether each leader that accepted a batch again had a log which began behind the batch when it was copied:
+        retention had taken the batch, and the copy knows nothing of its producer, here as in Kafka."""
+        return all(
+            place == again and self._last_offset(place, before) < self._copied_from(place, offset)
+            for (place, before), (again, offset) in pairwise(found)
+        )
+
+    def _last_offset(self, place: Place, offset: int) -> int:
+        """The last offset of the batch with a record."""
+        committed = self.committed[place]
+        return committed.batches[committed.base_of(offset)][0]
+
+    def _copied_from(self, place: Place, offset: int) -> int:
+        committed = self.committed[place]
+        base = committed.base_of(offset)
+        return self.copied_from.get((place, committed.batches[base][1], base), 0)
 
     def awaits_markers(self) -> str | None:
         """A transaction whose commit was answered, or has begun, and that has not ended in all its partitions.

@@ -5,6 +5,7 @@
                         but for what retention takes from its beginning, and compaction where a newer record has the key
     a replica           starts, catches up, is elected: what it shows is compared again from its beginning
     a truncation        never takes back what is below a follower's high watermark
+    a copy              that begins where its leader's log does knows no producers of the records before
     a controller        is not obeyed any more by a broker that has obeyed its successor
 
 It hooks into the log, below everything that decides about replication, and into what carries out a controller's
@@ -52,6 +53,8 @@ class Observer:
         """Last offset and CRC, by partition, leader epoch and base offset."""
         self._checked: dict[PartitionLog, int] = {}
         """Up to where a log was found to be what was committed."""
+        self._copied_from: dict[tuple[Place, str], int] = {}
+        """Where the log of a replica begins that its leader's retention has made start over."""
         self._obeyed: dict[ClusterMetadata, int] = {}
         """The latest controller epoch that each process of a broker has acted on."""
         self.lost_power: set[tuple[str, Place]] = set()
@@ -65,6 +68,7 @@ class Observer:
     def installed(self) -> Iterator[None]:
         """Sees everything inside."""
         append, as_leader = PartitionLog._append, PartitionLog.append_as_leader
+        start_at = PartitionLog.truncate_fully_and_start_at
         known: property = PartitionLog.__dict__["high_watermark"]
         set_known = known.fset
         assert set_known is not None
@@ -82,8 +86,14 @@ class Observer:
         def append_as_leader(log: PartitionLog, records: Any, leader_epoch: Any, **more: Any) -> AppendInfo:
             info = as_leader(log, records, leader_epoch, **more)
             if not info.duplicate:
-                self._accepted(log, leader_epoch)
+                self._accepted(log, leader_epoch, info.first_offset)
             return info
+
+        def truncate_fully_and_start_at(log: PartitionLog, offset: Any) -> None:
+            end = log.log_end_offset
+            start_at(log, offset)
+            if offset >= end and log.topic_partition.topic != METADATA_TOPIC:
+                self._copied_from[self._of(log)] = offset
 
         def high_watermark(log: PartitionLog, offset: Any) -> None:
             before = log.high_watermark
@@ -118,6 +128,7 @@ class Observer:
             patch.object(ClusterMetadata, "update", updated),
             patch.object(PartitionLog, "_append", _append),
             patch.object(PartitionLog, "append_as_leader", append_as_leader),
+            patch.object(PartitionLog, "truncate_fully_and_start_at", truncate_fully_and_start_at),
             patch.object(PartitionLog, "high_watermark", property(known.fget, high_watermark)),
         ):
             yield
@@ -139,8 +150,10 @@ class Observer:
 
     # -- appends -------------------------------------------------------------------------------------------------------
 
-    def _accepted(self, log: PartitionLog, leader_epoch: int) -> None:
+    def _accepted(self, log: PartitionLog, leader_epoch: int, offset: int) -> None:
         place, name = self._of(log)
+        if begin := self._copied_from.get((place, name)):
+            self._history.copied_from[place, leader_epoch, offset] = begin
         writer = self._writers.setdefault((place, leader_epoch), name)
         if writer != name:
             self._history.fail(f"{place}: {writer} and {name} both accept writes as leader of epoch {leader_epoch}")
@@ -148,6 +161,8 @@ class Observer:
     def _appended(self, log: PartitionLog, headers: Sequence[BatchHeader]) -> None:
         place, name = self._of(log)
         for header in headers:
+            if header.last_offset < self._copied_from.get((place, name), 0):
+                del self._copied_from[place, name]  # all is copied again, from before
             key = (place, header.leader_epoch, header.base_offset)
             found = (header.last_offset, header.crc)
             known = self._batches.setdefault(key, found)
