@@ -35,7 +35,7 @@ from tests.support.eventually import eventually
 from tests.support.mixed_cluster import KAFKA, OTTLA, SECOND_OTTLA, check_nothing_lost
 from tests.support.secure_zookeeper import SecureZooKeeper
 from tests.support.secured_cluster import USERS, SecuredCluster
-from tests.support.steady_producer import SteadyProducer
+from tests.support.steady_producer import ONE_IN_FLIGHT, SteadyProducer
 
 SCRAM = ScramMechanism.SCRAM_SHA_512
 ANY_RULE = AclBindingFilter(
@@ -227,9 +227,7 @@ class Changes:
 def test_no_change_is_lost_or_half_applied_when_brokers_are_killed(cluster: SecuredCluster) -> None:
     cluster.create("steady", [[KAFKA, OTTLA], [OTTLA, KAFKA]])
     with (
-        SteadyProducer(
-            "", "steady", **cluster.login(None, "admin", USERS["admin"]), **{"enable.idempotence": True}
-        ) as producer,
+        SteadyProducer("", "steady", **cluster.login(None, "admin", USERS["admin"]), **ONE_IN_FLIGHT) as producer,
         Changes(cluster) as changes,
     ):
         for victim in (OTTLA, KAFKA, OTTLA, KAFKA):

@@ -21,7 +21,7 @@ from tests.support.eventually import eventually
 from tests.support.mixed_cluster import KAFKA, OTTLA, SECOND_OTTLA, TIMEOUT_S, MixedCluster, check_nothing_lost
 from tests.support.quota_stories import CLIENT, USER, Entity, alteration, consumed, produced, question
 from tests.support.raw_client import RawConnection, ask
-from tests.support.steady_producer import SteadyProducer
+from tests.support.steady_producer import ONE_IN_FLIGHT, SteadyProducer
 from tests.support.stories import batch
 from tests.support.whole_topic import read_all
 from tests.support.zookeeper import ZooKeeperServer
@@ -45,7 +45,7 @@ def cluster(zookeeper: ZooKeeperServer) -> Iterator[MixedCluster]:
 @pytest.mark.timeout(300)
 def test_a_topic_moves_to_ottla_under_load_and_back_whoever_decides(cluster: MixedCluster) -> None:
     cluster.create("moving", [[KAFKA], [KAFKA]])
-    with SteadyProducer(cluster.bootstrap, "moving", **{"enable.idempotence": True}) as producer:
+    with SteadyProducer(cluster.bootstrap, "moving", **ONE_IN_FLIGHT) as producer:
         producer.until_acknowledged(300)
         cluster.have_decide(OTTLA)
         cluster.move("moving", {0: [OTTLA], 1: [OTTLA]})
@@ -201,7 +201,7 @@ def test_each_replicates_to_and_from_the_other_whoever_is_the_controller(cluster
     cluster.create("t", [[KAFKA, OTTLA], [OTTLA, KAFKA]])
     ottla = OttlaProgram(cluster.bootstrap)
     look = ("cluster", "watch", "t", "--once")
-    with SteadyProducer(cluster.bootstrap, "t", **{"enable.idempotence": True}) as producer:
+    with SteadyProducer(cluster.bootstrap, "t", **ONE_IN_FLIGHT) as producer:
         producer.until_acknowledged(200)
         cluster.until_in_sync("t", KAFKA, OTTLA)
         for number, kill in ((OTTLA, False), (KAFKA, False), (OTTLA, True), (KAFKA, True)):
@@ -226,7 +226,7 @@ def test_replicated_topics_move_off_kafka_and_back_with_much_in_them(zookeeper: 
         for broker in cluster.brokers.values():
             stack.enter_context(broker)
         cluster.create("t", [[KAFKA, OTTLA], [OTTLA, KAFKA], [KAFKA, SECOND_OTTLA]] * 2)
-        with SteadyProducer(cluster.bootstrap, "t", **{"enable.idempotence": True}) as producer:
+        with SteadyProducer(cluster.bootstrap, "t", **ONE_IN_FLIGHT) as producer:
             producer.until_acknowledged(2000)
             for decides, replicas in (
                 (KAFKA, [OTTLA, SECOND_OTTLA]),

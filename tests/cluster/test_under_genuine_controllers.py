@@ -21,13 +21,13 @@ from ottla.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from ottla.protocol.schema import Message, Struct, fields_of
 from tests.support.broker_process import BrokerFailedError
 from tests.support.eventually import eventually
+from tests.support.evidence import check_exactly_once
 from tests.support.mixed_broker_quorum import KAFKA, OTTLA, SESSION_S, QuorumCluster, moves
 from tests.support.mixed_cluster import TIMEOUT_S
 from tests.support.ottla_process import OttlaProcess
 from tests.support.raw_client import RawConnection, ask, errors_in
-from tests.support.steady_producer import SteadyProducer
+from tests.support.steady_producer import ONE_IN_FLIGHT, SteadyProducer
 from tests.support.transactional_load import TransactionalLoad
-from tests.support.whole_topic import read_all
 
 
 def asked_patiently(bootstrap: str, request: Message, version: int) -> Any:
@@ -64,9 +64,8 @@ def check_nothing_lost(
     """What was acknowledged or committed is there, once."""
     assert producer.failed == []
     values = {value for _, value in producer.acknowledged} | set(committed)
-    found = read_all(cluster.bootstrap, topic, len(values), timeout_s=TIMEOUT_S)
-    assert values <= set(found)
-    assert len(found) == len(set(found))
+    log_dirs = {number: broker.log_dir for number, broker in cluster.brokers.items()}
+    check_exactly_once(cluster.bootstrap, topic, values, log_dirs, timeout_s=TIMEOUT_S)
 
 
 @pytest.mark.timeout(120)
@@ -74,7 +73,7 @@ def test_it_follows_leads_and_is_reassigned_to_and_from_under_load(cluster: Quor
     cluster.create("moving", [[KAFKA], [KAFKA]])
     file = tmp_path / "moves.json"
     with (
-        SteadyProducer(cluster.bootstrap, "moving", **{"enable.idempotence": True}) as producer,
+        SteadyProducer(cluster.bootstrap, "moving", **ONE_IN_FLIGHT) as producer,
         TransactionalLoad(cluster.bootstrap, "moving", 1) as load,
     ):
         producer.until_acknowledged(100)
@@ -179,7 +178,7 @@ def test_nothing_is_lost_when_brokers_are_killed_and_controllers_are_away() -> N
         assert controller is not None
         cluster.create("kept", [[KAFKA, OTTLA], [OTTLA, KAFKA]])
         with (
-            SteadyProducer(cluster.bootstrap, "kept", **{"enable.idempotence": True}) as producer,
+            SteadyProducer(cluster.bootstrap, "kept", **ONE_IN_FLIGHT) as producer,
             TransactionalLoad(cluster.bootstrap, "kept", 1) as load,
         ):
             producer.until_acknowledged(100)

@@ -59,7 +59,10 @@ def batches(log_dir: Path, topic: str = "*") -> Iterator[Batch]:
     """The whole batches of a topic's partitions in a log directory, those of each partition in order."""
     for directory in sorted(log_dir.glob(f"{topic}-[0-9]*")):
         for file in sorted(directory.glob("*.log")):
-            data = file.read_bytes()
+            try:
+                data = file.read_bytes()
+            except FileNotFoundError:  # of a replica that has moved away
+                continue
             try:
                 for header in iter_batches(data, allow_partial_end=True):
                     yield Batch(directory.name, header, data[header.position : header.end_position])

@@ -9,12 +9,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from ottla.protocol.messages import alter_partition_reassignments as reassign
 from tests.support.broker_process import BrokerProcess
 from tests.support.eventually import eventually
+from tests.support.evidence import check_exactly_once
 from tests.support.genuine39 import GenuineKafka39
 from tests.support.ottla_cluster import SETTINGS
 from tests.support.ottla_process import OttlaProcess
 from tests.support.raw_client import ask
 from tests.support.steady_producer import SteadyProducer
-from tests.support.whole_topic import read_all
 
 KAFKA, OTTLA, SECOND_OTTLA = 1, 2, 3
 TIMEOUT_S = 90.0
@@ -113,6 +113,5 @@ def check_nothing_lost(cluster: MixedCluster, topic: str, producer: SteadyProduc
     """What was acknowledged is there, once."""
     assert producer.failed == []
     values = {value for _, value in producer.acknowledged}
-    found = read_all(cluster.bootstrap, topic, len(values), timeout_s=TIMEOUT_S)
-    assert values <= set(found)
-    assert len(found) == len(set(found))
+    log_dirs = {number: broker.log_dir for number, broker in cluster.brokers.items()}
+    check_exactly_once(cluster.bootstrap, topic, values, log_dirs, timeout_s=TIMEOUT_S)

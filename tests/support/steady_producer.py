@@ -13,9 +13,10 @@ from tests.support.eventually import eventually
 
 LOG_LINES: Final = 50_000
 ONE_IN_FLIGHT: Final = {"enable.idempotence": True, "max.in.flight.requests.per.connection": 1}
-"""An idempotent producer for kills of genuine brokers. With several requests in flight, librdkafka may append a record
-twice at a genuine leader (`tests/compat/confluent/test_new_epochs.py`). A genuine leader that was killed itself may
-refuse the repetition for good (`tests/compat/genuine/test_retries_after_a_kill.py`)."""
+"""An idempotent producer where genuine brokers become leaders, by kills, restarts and moves of partitions. With several
+requests in flight, librdkafka may append a record twice at a genuine leader
+(`tests/compat/confluent/test_new_epochs.py`). A genuine leader that was killed itself may refuse the repetition for
+good (`tests/compat/genuine/test_retries_after_a_kill.py`)."""
 
 
 class _Kept(logging.Handler):

@@ -1,11 +1,13 @@
 """librdkafka appends a record twice although each broker does as it should, if requests behind a refused one are not
 refused, too. That is why Ottla refuses them (`replication/refused_producers.py`); genuine Kafka does not.
 
-    sequence 0       appended; the leader is killed before it answers
+    sequence 0       appended; the leader is killed before it answers, or answers NOT_LEADER_OR_FOLLOWER, since the
+                     partition moves away before all replicas in sync have the record
     sequences 0, 1   sent to the next leader, which does not lead yet: NOT_LEADER_OR_FOLLOWER
     sequence 2       sent before those answers came, to a broker that leads by now: OUT_OF_ORDER_SEQUENCE_NUMBER
 
-A gap is nothing that librdkafka waits for: it begins a new epoch, and sends all three again, the first one, too.
+A gap is nothing that librdkafka waits for: it begins a new epoch, and sends all three again, the first one, too. The
+new epoch is that of all partitions, so that what is not acknowledged in the others is sent again likewise.
 """
 
 import socket
@@ -36,17 +38,19 @@ TOPIC: Final = "t"
 class ChangingLeader:
     """Stands between a client and a broker, for an old leader and its successor; a context manager.
 
-    The old leader appends the first produce request, and is gone before it answers. The successor takes `together`
-    requests before it answers any of them. It refuses all but the last (one that is alone, too). Then it leads.
+    The old leader appends the first produce request, and is killed before it answers. With `answers` it refuses that
+    request instead. The successor takes `together` requests before it answers any of them. It refuses all but the last
+    (one that is alone, too). Then it leads.
     """
 
-    def __init__(self, target_port: int, port: int, together: int) -> None:
+    def __init__(self, target_port: int, port: int, together: int, *, answers: bool) -> None:
         self._target_port = target_port
         self._server = socket.create_server(("127.0.0.1", port))
         self._together = together
+        self._answers = answers
         self._produced = 0
         self.is_gone = threading.Event()
-        """The old leader is."""
+        """The old leader is, and with `answers` the client knows it."""
         self.may_succeed = threading.Event()
         """Set by the test: from now on the successor is there."""
 
@@ -78,8 +82,12 @@ class ChangingLeader:
                 self._produced += 1
                 if self._produced == 1:
                     _answer(far, frame)
-                    self.is_gone.set()
-                    return
+                    if not self._answers:
+                        self.is_gone.set()
+                        return
+                    near.sendall(_refusal(frame))
+                    continue
+                self.is_gone.set()
                 waiting.append(frame)
                 if self._produced <= self._together:
                     continue
@@ -148,10 +156,13 @@ def broker(request: pytest.FixtureRequest) -> Iterator[BrokerProcess]:
     ids=["ottla", "genuine"],
     indirect=True,
 )
+@pytest.mark.parametrize("answers", [False, True], ids=["killed", "moved"])
 @pytest.mark.parametrize(("in_flight", "values"), [(5, [b"0", b"0", b"1", b"2"]), (1, [b"0", b"1", b"2"])])
-def test_a_gap_has_the_client_append_again(broker: BrokerProcess, in_flight: int, values: list[bytes]) -> None:
+def test_a_gap_has_the_client_append_again(
+    broker: BrokerProcess, in_flight: int, values: list[bytes], *, answers: bool
+) -> None:
     advertised = int(broker.properties["advertised.listeners"].rpartition(":")[2])
-    with ChangingLeader(broker.port, advertised, together=min(in_flight, 3)) as leader:
+    with ChangingLeader(broker.port, advertised, together=min(in_flight, 3), answers=answers) as leader:
         bootstrap = f"127.0.0.1:{advertised}"
         admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
         admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result(30)

@@ -12,7 +12,7 @@ from tests.support.eventually import eventually
 from tests.support.genuine import kafka_tool
 from tests.support.genuine_quorum import GenuineBroker, addresses
 from tests.support.quorum_nodes import OttlaNode
-from tests.support.steady_producer import SteadyProducer
+from tests.support.steady_producer import ONE_IN_FLIGHT, SteadyProducer
 from tests.support.whole_topic import read_in_group
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(600)]
@@ -88,7 +88,7 @@ def test_they_restart_in_order_and_are_killed_while_producers_write(cluster: Clu
     admin.create_topics([NewTopic("steady", 2, 2)])["steady"].result(30)
     transactional = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "t", "log_level": 0})
     transactional.init_transactions(60)
-    with SteadyProducer(cluster.bootstrap, "steady", **{"enable.idempotence": True}) as producer:
+    with SteadyProducer(cluster.bootstrap, "steady", **ONE_IN_FLIGHT) as producer:
         for broker, ends in zip(cluster.brokers, ("stop", "kill"), strict=True):
             producer.until_acknowledged(50)
             getattr(broker, ends)()

@@ -37,6 +37,13 @@ def test_each_value_once(tmp_path: Path) -> None:
     check(tmp_path, (b"a", 0, 0), (b"b", 0, 1))
 
 
+def test_a_file_that_is_deleted_meanwhile(tmp_path: Path) -> None:
+    moved = tmp_path / "orders-1"
+    moved.mkdir()
+    (moved / f"{0:020}.log").symlink_to("gone")
+    check(tmp_path, (b"a", 0, 0), (b"b", 0, 1))
+
+
 def test_an_acknowledged_value_that_is_missing(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match=r"1 of 2 acknowledged values are missing: \[b'b'\]"):
         check(tmp_path, (b"a", 0, 0))
