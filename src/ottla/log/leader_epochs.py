@@ -36,8 +36,8 @@ class LeaderEpochs:
     def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
         self._epochs: list[int] = []
         self._starts: list[int] = []
-        self.gaps: tuple[EpochGap, ...] = ()
-        """Epochs whose beginning a leader is to be asked for, as long as this is remembered; not on disk."""
+        self.gaps: list[EpochGap] = []
+        """Epochs whose beginning a leader is to be asked for, the last one first; ascending, and not on disk."""
         self.latest: int = UNDEFINED_EPOCH
         """The last epoch assigned; -1 if none."""
         for epoch, start in entries:
@@ -60,8 +60,8 @@ class LeaderEpochs:
         while epochs and (epochs[-1] >= epoch or starts[-1] >= start_offset):
             epochs.pop()
             starts.pop()
-        if self.gaps:
-            self.gaps = tuple(gap for gap in self.gaps if gap.epoch < epoch and gap.high < start_offset)
+        while self.gaps and (self.gaps[-1].epoch >= epoch or self.gaps[-1].high >= start_offset):
+            self.gaps.pop()
         epochs.append(epoch)
         starts.append(start_offset)
         self.latest = epoch
@@ -77,17 +77,17 @@ class LeaderEpochs:
         if epoch != self.latest:
             self.assign(epoch, min(end_offset, base_offset))
             if base_offset > end_offset and epoch >= 0:
-                self.gaps += (EpochGap(LeaderEpoch(epoch), end_offset, base_offset),)
+                self.gaps.append(EpochGap(LeaderEpoch(epoch), end_offset, base_offset))
 
     def settle(self, gap: EpochGap, end_before: EpochEnd) -> None:
-        """Notes where the epoch of a gap begins: where a leader's last epoch before it ends.
+        """Notes where the epoch of the last gap begins: where a leader's last epoch before it ends.
 
         Of that one no record may be left here: then it is the next to ask for. An answer that contradicts this log
         changes nothing.
         """
-        if gap not in self.gaps:
-            return  # it was cut off meanwhile
-        self.gaps = tuple(other for other in self.gaps if other != gap)
+        if not self.gaps or self.gaps[-1] != gap:
+            return  # it was cut off meanwhile, or there is another one after it
+        self.gaps.pop()
         at = bisect_left(self._epochs, gap.epoch)
         previous = self._epochs[at - 1] if at else UNDEFINED_EPOCH
         start = int(end_before.end_offset)
@@ -102,7 +102,7 @@ class LeaderEpochs:
             self._starts.insert(at, start)
         self.dirty = True
         if previous < end_before.epoch < gap.epoch and gap.low < start:
-            self.gaps += (EpochGap(end_before.epoch, gap.low, start - 1),)
+            self.gaps.append(EpochGap(end_before.epoch, gap.low, start - 1))
 
     def earliest(self) -> tuple[LeaderEpoch, Offset] | None:
         """The first epoch known and where it begins."""
@@ -140,13 +140,11 @@ class LeaderEpochs:
     def truncate_end(self, end_offset: int) -> None:
         """Forgets epochs that begin at or after `end_offset`, and those that may and have no record before it."""
         kept = bisect_left(self._starts, end_offset)
-        for gap in self.gaps:
-            if gap.high >= end_offset:
-                kept = min(kept, bisect_left(self._epochs, gap.epoch))
+        while self.gaps and self.gaps[-1].high >= end_offset:
+            kept = min(kept, bisect_left(self._epochs, self.gaps.pop().epoch))
         if kept < len(self._starts):
             del self._epochs[kept:], self._starts[kept:]
             self.latest = self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
-            self.gaps = tuple(gap for gap in self.gaps if gap.high < end_offset)
             self.dirty = True
 
     def truncate_start(self, start_offset: int) -> None:
@@ -156,7 +154,7 @@ class LeaderEpochs:
             return
         del self._epochs[: passed - 1], self._starts[: passed - 1]
         self._starts[0] = start_offset
-        self.gaps = tuple(gap for gap in self.gaps if gap.low > start_offset)
+        self.gaps = [gap for gap in self.gaps if gap.low > start_offset]
         self.dirty = True
 
     def clear(self) -> None:

@@ -348,4 +348,4 @@ def _future(move: _Move) -> Future:
 def _settle_gaps(source: "PartitionLog", copy: "PartitionLog") -> None:
     """Where epochs begin of which compaction has left nothing is known by the log that was copied only."""
     while gaps := copy.leader_epochs.gaps:
-        copy.leader_epochs.settle(gaps[0], source.end_offset_for_epoch(LeaderEpoch(gaps[0].epoch - 1)))
+        copy.leader_epochs.settle(gaps[-1], source.end_offset_for_epoch(LeaderEpoch(gaps[-1].epoch - 1)))

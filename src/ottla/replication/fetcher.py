@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from ottla.client.asynchronous import AsyncConnection
 from ottla.client.errors import BrokerUnavailable
 from ottla.client.sockets import Connect
-from ottla.errors import ErrorCode, OttlaError, sentence
+from ottla.errors import ApiError, ErrorCode, OttlaError, sentence
 from ottla.ids import BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
 from ottla.protocol.messages.fetch import (
     EpochEndOffset,
@@ -39,7 +39,8 @@ from ottla.replication.leader_questions import (
     LATEST,
     LIST_OFFSETS_VERSION,
     epoch_end,
-    epoch_end_request,
+    epoch_ends,
+    epoch_ends_request,
     listed_offset,
     offset_request,
 )
@@ -75,6 +76,8 @@ EXPECTED_S: Final = 1.0
 """For how long more partitions are expected after one that was added; until then a fetch waits `SHORT_WAIT_S` only,
 and is not given up for the next one."""
 SHORT_WAIT_S: Final = 0.05
+LONGEST_ASKING_S: Final = 0.1
+"""For how long the leader is asked about epochs, one question after the other, before it is asked for records again."""
 LOOK_AT_ALL_S: Final = 10.0
 """Interval of full fetches: retention moves a log's start offset silently, so the leader learns of it this late."""
 
@@ -251,6 +254,8 @@ class LeaderFetcher:
         """Whether the fetch that waits at the leader ends soon in any case."""
         self._refused: dict[int, list[TopicPartition]] = {}
         """Partitions of which the last answer had an error, by its code."""
+        self._with_gaps: dict[Key, _Copy] = {}
+        """Those whose logs lack where an epoch begins: they are fetched again when the leader has answered that."""
         self._session = FollowerSession()
         self._task = supervised(loop, self._run(), f"fetcher of broker {leader}")
 
@@ -282,6 +287,7 @@ class LeaderFetcher:
         if copy is not None:
             del self._by_key[copy.key]
             self._watched.pop(copy.key, None)
+            self._with_gaps.pop(copy.key, None)
             self._session.drop(copy.key)
 
     def close(self) -> None:
@@ -328,6 +334,9 @@ class LeaderFetcher:
 
     async def _fetch_once(self) -> None:
         request, rest_s = self._next_request(self._loop.time())
+        if request is None and self._with_gaps:
+            await self._ask_for_gaps()
+            return
         if request is None:
             await self._rest(min(rest_s, self._config.replica_fetch_backoff_ms / 1000))
             return
@@ -375,6 +384,7 @@ class LeaderFetcher:
             if parted:
                 await self._truncate_all(parted)
             self._note_refused()
+            await self._ask_for_gaps()
         except BaseException:
             self._session.reset()  # lost changes would otherwise be sent again only after the next change
             raise
@@ -424,6 +434,11 @@ class LeaderFetcher:
                     session.drop(copy.key)
                     due -= 1
                     continue
+            if copy.key in self._with_gaps:
+                rest_s = 0.0
+                session.drop(copy.key)
+                due -= 1
+                continue
             if not log_of_copy.is_cut_synced:
                 copy.partition.mark_dirty()
                 rest_s = min(rest_s, FIRST_PAUSE_S)
@@ -507,23 +522,30 @@ class LeaderFetcher:
                 copy.has_caught_up = partition.log.log_end_offset >= data.high_watermark
                 partition.update_from_leader(Offset(data.high_watermark), Offset(data.log_start_offset))
                 if partition.log.leader_epochs.gaps:
-                    await self._ask_for_gaps(copy)
-            copy.pause_s = FIRST_PAUSE_S
-            if copy.is_failing:
-                copy.is_failing = False
-                log.warning("%s is copied from broker %d again", partition.topic_partition, self._leader)
+                    self._with_gaps[copy.key] = copy
+                    return
+            self._note_success(copy)
         except BrokerUnavailable:
             raise
         except OttlaError as error:
-            if not copy.is_failing:  # once, not for every attempt
-                copy.is_failing = True
-                log.error(
-                    "%s cannot be copied from broker %d: %s; it is tried again until it can",
-                    partition.topic_partition,
-                    self._leader,
-                    sentence(error),
-                )
-            self._delay(copy)
+            self._note_failure(copy, error)
+
+    def _note_success(self, copy: _Copy) -> None:
+        copy.pause_s = FIRST_PAUSE_S
+        if copy.is_failing:
+            copy.is_failing = False
+            log.warning("%s is copied from broker %d again", copy.partition.topic_partition, self._leader)
+
+    def _note_failure(self, copy: _Copy, error: OttlaError) -> None:
+        if not copy.is_failing:  # once, not for every attempt
+            copy.is_failing = True
+            log.error(
+                "%s cannot be copied from broker %d: %s; it is tried again until it can",
+                copy.partition.topic_partition,
+                self._leader,
+                sentence(error),
+            )
+        self._delay(copy)
 
     def _note_refused(self) -> None:
         """One line for all partitions with the same error: there may be thousands, which the leader is to make."""
@@ -609,17 +631,43 @@ class LeaderFetcher:
             return True
         return False
 
-    async def _ask_for_gaps(self, copy: _Copy) -> None:
-        """Ask where the epochs begin of whose first records compaction has left nothing: this log may be compared with
-        those of followers one day. Raises `ApiError` if the leader does not say, `BrokerUnavailable`."""
-        while gaps := copy.partition.log.leader_epochs.gaps:
-            asked = epoch_end_request(
-                self._config.node_id, copy.partition.topic_partition, copy.leader_epoch, LeaderEpoch(gaps[0].epoch - 1)
-            )
-            answer = await self._opened().ask(asked, EPOCH_END_VERSION, timeout_s=self._timeout_s)
-            if not self._is_wanted(copy):
+    async def _ask_for_gaps(self) -> None:
+        """Ask where the epochs begin of whose first records compaction has left nothing: these logs may be compared
+        with those of followers one day.
+
+        One question is about all of them. A log with many such epochs takes many, one after the other: between them the
+        others are fetched. Raises `BrokerUnavailable`.
+        """
+        until = self._loop.time() + LONGEST_ASKING_S
+        while self._with_gaps and self._loop.time() < until:
+            self._with_gaps = {key: copy for key, copy in self._with_gaps.items() if self._has_gaps(copy)}
+            asked = {
+                copy.partition.topic_partition: (copy, copy.partition.log.leader_epochs.gaps[-1])
+                for copy in self._with_gaps.values()
+            }
+            if not asked:
                 return
-            copy.partition.log.leader_epochs.settle(gaps[0], epoch_end(answer, self._leader))
+            request = epoch_ends_request(
+                self._config.node_id,
+                {at: (copy.leader_epoch, LeaderEpoch(gap.epoch - 1)) for at, (copy, gap) in asked.items()},
+            )
+            answer = await self._opened().ask(request, EPOCH_END_VERSION, timeout_s=self._timeout_s)
+            ends = epoch_ends(answer)
+            for at, (copy, gap) in asked.items():
+                if not self._is_wanted(copy):
+                    continue
+                try:
+                    copy.partition.settle_gap(gap, epoch_end(ends.get(at), self._leader))
+                except ApiError as error:
+                    del self._with_gaps[copy.key]  # fetched again after a pause, and then asked about again
+                    self._note_failure(copy, error)
+                else:
+                    if not copy.partition.log.leader_epochs.gaps:
+                        self._note_success(copy)
+        self._with_gaps = {key: copy for key, copy in self._with_gaps.items() if self._has_gaps(copy)}
+
+    def _has_gaps(self, copy: _Copy) -> bool:
+        return self._is_wanted(copy) and bool(copy.partition.log.leader_epochs.gaps)
 
     async def _leader_offset(self, copy: _Copy, which: int) -> Offset:
         """Where the leader's log ends or begins. Raises `ApiError` if it does not say, `BrokerUnavailable`."""

@@ -1,12 +1,10 @@
-"""What a follower asks its leader for beside records: where its log begins and ends, and where a leader epoch ends.
+"""What a follower asks its leader for beside records: where a log begins and ends, and where leader epochs end."""
 
-Each question is about one partition.
-"""
-
+from collections.abc import Mapping
 from typing import Final
 
 from ottla.errors import ApiError, ErrorCode
-from ottla.ids import BrokerId, LeaderEpoch, Offset, TopicPartition
+from ottla.ids import BrokerId, LeaderEpoch, Offset, PartitionId, TopicName, TopicPartition
 from ottla.log.leader_epochs import EpochEnd
 from ottla.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -15,6 +13,7 @@ from ottla.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from ottla.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
@@ -44,20 +43,33 @@ def listed_offset(answer: ListOffsetsResponse, leader: BrokerId) -> Offset:
     return Offset(found.offset)
 
 
-def epoch_end_request(
-    replica: BrokerId, at: TopicPartition, leader_epoch: LeaderEpoch, epoch: LeaderEpoch
+def epoch_ends_request(
+    replica: BrokerId, asked: Mapping[TopicPartition, tuple[LeaderEpoch, LeaderEpoch]]
 ) -> OffsetForLeaderEpochRequest:
-    """Asks for the last epoch up to `epoch` in the leader's log, and where it ends."""
-    wanted = OffsetForLeaderPartition(partition=at.partition, current_leader_epoch=leader_epoch, leader_epoch=epoch)
-    return OffsetForLeaderEpochRequest(
-        replica_id=replica, topics=[OffsetForLeaderTopic(topic=at.topic, partitions=[wanted])]
-    )
+    """Asks for the last epoch up to one in the leader's logs, and where it ends: `asked` has of each partition its
+    leader epoch, and that one."""
+    topics: dict[TopicName, OffsetForLeaderTopic] = {}
+    for at, (leader_epoch, epoch) in asked.items():
+        topic = topics.setdefault(at.topic, OffsetForLeaderTopic(topic=at.topic, partitions=[]))
+        topic.partitions.append(
+            OffsetForLeaderPartition(partition=at.partition, current_leader_epoch=leader_epoch, leader_epoch=epoch)
+        )
+    return OffsetForLeaderEpochRequest(replica_id=replica, topics=list(topics.values()))
 
 
-def epoch_end(answer: OffsetForLeaderEpochResponse, leader: BrokerId) -> EpochEnd:
+def epoch_ends(answer: OffsetForLeaderEpochResponse) -> dict[TopicPartition, EpochEndOffset]:
+    """The answers by partition; see `epoch_end`."""
+    return {
+        TopicPartition(TopicName(topic.topic), PartitionId(found.partition)): found
+        for topic in answer.topics
+        for found in topic.partitions
+    }
+
+
+def epoch_end(found: EpochEndOffset | None, leader: BrokerId) -> EpochEnd:
     """Raises `ApiError` if the leader does not say; (-1, -1) if it knows no such epoch."""
-    found = answer.topics[0].partitions[0]
-    _refuse(found.error_code, leader, "a leader epoch ends")
+    _refuse(ErrorCode.UNKNOWN_SERVER_ERROR if found is None else found.error_code, leader, "a leader epoch ends")
+    assert found is not None
     return EpochEnd(LeaderEpoch(found.leader_epoch), Offset(found.end_offset))
 
 

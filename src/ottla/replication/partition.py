@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ottla.config.log import LogConfig
     from ottla.log.appends import AppendInfo
     from ottla.log.flush import FlushTicket
+    from ottla.log.leader_epochs import EpochEnd, EpochGap
     from ottla.log.partition_log import PartitionLog
     from ottla.log.producer_state import Verification
     from ottla.log.validation import CheckedBatches
@@ -484,6 +485,11 @@ class Partition:
         self.throughput.replicated_in_bytes += info.size_bytes
         self._flusher.mark_later(self)
         return info
+
+    def settle_gap(self, gap: "EpochGap", end_before: "EpochEnd") -> None:
+        """Note where an epoch begins, as the leader reports it, to be synced later."""
+        self.log.leader_epochs.settle(gap, end_before)
+        self._flusher.mark_later(self)
 
     def update_from_leader(self, high_watermark: Offset, log_start_offset: Offset) -> None:
         """Take over up to where the leader's log is committed, and where it begins; kept within this log."""

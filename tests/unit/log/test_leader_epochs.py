@@ -1,3 +1,5 @@
+from random import Random
+
 import pytest
 
 from ottla.ids import LeaderEpoch, Offset
@@ -79,7 +81,7 @@ def test_an_epoch_begins_where_the_gap_before_its_first_record_does_until_a_lead
     assert before == (2, 4, 6)
     epochs.settle(before, _end(0, 5))
     assert epochs.entries() == [(0, 0), (2, 5), (4, 7)]
-    assert epochs.gaps == ()
+    assert epochs.gaps == []
     assert epochs.dirty
 
 
@@ -87,7 +89,7 @@ def test_an_epoch_begins_where_the_gap_before_its_first_record_does_until_a_lead
 def test_an_answer_that_contradicts_the_log_changes_nothing(end: EpochEnd) -> None:
     epochs, gap = _with_a_gap()
     epochs.settle(gap, end)
-    assert (epochs.entries(), epochs.gaps) == ([(0, 0), (4, 4)], ())
+    assert (epochs.entries(), epochs.gaps) == ([(0, 0), (4, 4)], [])
     epochs.settle(gap, _end(0, 5))  # nobody asked
     assert epochs.entries() == [(0, 0), (4, 4)]
 
@@ -98,16 +100,52 @@ def test_the_first_epoch_of_both_logs_begins_where_this_one_does() -> None:
     epochs.settle(epochs.gaps[0], _end(0, 5))
     assert epochs.entries() == [(1, 5)]
     epochs.settle(epochs.gaps[0], _end(-1, -1))
-    assert (epochs.entries(), epochs.gaps) == ([(0, 0), (1, 5)], ())
+    assert (epochs.entries(), epochs.gaps) == ([(0, 0), (1, 5)], [])
 
 
 def test_epochs_without_offsets_are_not_asked_for() -> None:
     epochs, gap = _with_a_gap()
     epochs.settle(gap, _end(3, 4))
-    assert (epochs.entries(), epochs.gaps) == ([(0, 0), (4, 4)], ())
+    assert (epochs.entries(), epochs.gaps) == ([(0, 0), (4, 4)], [])
     epochs.assign_batch(4, 10, 20)
     epochs.assign_batch(5, 21, 21)
-    assert (epochs.entries(), epochs.gaps) == ([(0, 0), (4, 4), (5, 21)], ())
+    assert (epochs.entries(), epochs.gaps) == ([(0, 0), (4, 4), (5, 21)], [])
+
+
+def test_every_copy_of_a_compacted_log_has_the_epochs_of_the_first_one() -> None:
+    """Whatever is left of it, wherever it is cut off meanwhile, and whenever the leader is asked."""
+    for seed in range(300):
+        random = Random(seed)
+        base, epoch = random.randrange(3), 0
+        first = base
+        batches: list[tuple[int, int, int]] = []
+        for _ in range(random.randrange(1, 14)):
+            epoch += random.choice([0, 0, 1, 3])
+            batches.append((epoch, base, base + random.randrange(1, 4)))
+            base = batches[-1][2]
+        leader = LeaderEpochs()
+        for epoch, start, _ in batches:
+            leader.assign(epoch, start)
+        for _ in range(3):
+            batches = [*(each for each in batches[:-1] if random.random() < 0.6), batches[-1]]
+            copy, end, cuts = LeaderEpochs(), first, 2
+            left = list(batches)
+            while left or copy.gaps:
+                if copy.gaps and (not left or random.random() < 0.4):
+                    gap = copy.gaps[-1]
+                    copy.settle(gap, leader.end_offset_for(LeaderEpoch(gap.epoch - 1), Offset(base)))
+                elif cuts and random.random() < 0.2:
+                    cuts, cut = cuts - 1, random.randrange(first, end + 1)
+                    left = [each for each in batches if each[2] > cut]
+                    end = max((kept[2] for kept in batches if kept[2] <= cut), default=first)
+                    copy.truncate_end(min(cut, end))
+                elif left:
+                    epoch, start, after = left.pop(0)
+                    copy.assign_batch(epoch, end, start)
+                    end = after
+                assert copy.entries() == sorted(copy.entries())
+            assert copy.entries() == leader.entries(), seed
+            leader = copy
 
 
 def test_gaps_that_are_cut_off_are_forgotten() -> None:
@@ -118,7 +156,7 @@ def test_gaps_that_are_cut_off_are_forgotten() -> None:
     ):
         epochs, _ = _with_a_gap()
         cut(epochs)
-        assert epochs.gaps == ()
+        assert epochs.gaps == []
     epochs, gap = _with_a_gap()
     epochs.truncate_end(9)
     assert epochs.entries() == [(0, 0)]  # its only batch begins there
@@ -126,7 +164,7 @@ def test_gaps_that_are_cut_off_are_forgotten() -> None:
     epochs.truncate_end(10)
     epochs.truncate_start(3)
     epochs.assign(7, 10)
-    assert epochs.gaps == (gap,)
+    assert epochs.gaps == [gap]
 
 
 def test_the_file() -> None:

@@ -162,7 +162,7 @@ def test_an_epoch_behind_a_gap_of_compaction_begins_as_early_as_it_may(
     log.append_as_follower(encode_batch([Record(31, 1, None, b"v")], leader_epoch=7))
     log = driver.crash(log, recovery_point=recovery_point)
     assert log.leader_epochs.entries() == [(0, 0), (7, start)]
-    assert log.leader_epochs.gaps == ((7, start, 31),)
+    assert log.leader_epochs.gaps == [(7, start, 31)]
     log.release()
 
 

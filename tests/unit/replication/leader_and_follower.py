@@ -18,7 +18,12 @@ from ottla.log.fs import RealFileSystem
 from ottla.log.partition_log import PartitionLog
 from ottla.protocol.messages import fetch
 from ottla.protocol.messages.list_offsets import ListOffsetsRequest
-from ottla.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from ottla.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
 from ottla.records.record import Record, encode_batch
 from ottla.replication.decisions.throttles import Throttle
 from ottla.replication.environment import LedChanges, ReplicaEnvironment
@@ -132,9 +137,9 @@ class Pair:
             self.epochs_asked.append(epoch)
             self.when_asked_for_offsets()
             end = self.leader.log.end_offset_for_epoch(LeaderEpoch(epoch))
-            found = Mock(error_code=self.offset_refusals.pop(0) if self.offset_refusals else 0)
-            found.leader_epoch, found.end_offset = end
-            return Mock(topics=[Mock(partitions=[found])])
+            ended = EpochEndOffset(partition=0, leader_epoch=end.epoch, end_offset=end.end_offset)
+            ended.error_code = self.offset_refusals.pop(0) if self.offset_refusals else 0
+            return OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult(topic=TP.topic, partitions=[ended])])
         assert request.replica_state.replica_id == FOLLOWER
         assert request.replica_state.replica_epoch == 77
         self.waits_ms.append(request.max_wait_ms)

@@ -117,7 +117,7 @@ def compacted(pair: Pair) -> None:
     epochs = pair.leader.log.leader_epochs
     pair.leader.write(0, b"a")
     pair.leader.log.append_as_follower(encode_batch([Record(9, 1, None, b"c")], leader_epoch=4))
-    epochs.gaps = ()
+    epochs.gaps.clear()
     for epoch, start in ((1, 3), (2, 5), (4, 7)):
         epochs.assign(epoch, start)
     pair.leader.become(LEADER, 6)
@@ -137,6 +137,50 @@ def test_a_follower_of_a_compacted_log_asks_where_the_epochs_begin_that_it_has_n
         await eventually_true(lambda: not epochs.gaps)
         assert epochs.entries() == [(0, 0), (1, 3), (2, 5), (4, 7)]  # as at the leader
         assert pair.epochs_asked == [3, 3, 1, 0]
+
+    run(tmp_path, monkeypatch, story)
+
+
+def test_the_epochs_that_a_leader_reports_come_to_the_disk_without_another_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a crash leaves of an epoch that begins too early is never asked for again."""
+
+    async def story(pair: Pair) -> None:
+        compacted(pair)
+        own = pair.follower
+        monkeypatch.setattr(own.partition._flusher, "mark_later", lambda partition: partition.log.flush())
+        pair.fetchers.follow(own.partition, TOPIC_ID)
+        await eventually_true(lambda: len(own.log.leader_epochs.entries()) == 4)
+        assert not own.log.leader_epochs.dirty
+        on_disk = (tmp_path / str(FOLLOWER) / "leader-epoch-checkpoint").read_text()
+        assert on_disk.split("\n")[2:6] == ["0 0", "1 3", "2 5", "4 7"]
+
+    run(tmp_path, monkeypatch, story)
+
+
+def test_a_log_with_many_unknown_epochs_is_asked_about_between_fetches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other partitions are fetched meanwhile, and this one only when its epochs are known."""
+
+    async def story(pair: Pair) -> None:
+        monkeypatch.setattr("ottla.replication.fetcher.LONGEST_ASKING_S", 0.005)
+        epochs = pair.leader.log.leader_epochs
+        pair.leader.write(0, b"a")
+        pair.leader.log.append_as_follower(encode_batch([Record(60, 1, None, b"c")], leader_epoch=50))
+        epochs.gaps.clear()
+        for epoch in range(1, 51):
+            epochs.assign(epoch, epoch)
+        known = epochs.entries()
+        pair.leader.become(LEADER, 60)
+        pair.follower.become(LEADER, 60)
+        fetched: list[bool] = []
+        pair.when_asked_for_offsets = lambda: fetched.append(any(asked.fetch_offset == 61 for asked in pair.asked))
+        pair.fetchers.follow(pair.follower.partition, TOPIC_ID)
+        await eventually_true(lambda: any(asked.fetch_offset == 61 for asked in pair.asked))
+        assert pair.follower.log.leader_epochs.entries() == known
+        assert fetched == [False] * 50  # its end is reported once all of them are known
 
     run(tmp_path, monkeypatch, story)
 
