@@ -103,7 +103,7 @@ def _no_epoch_fencing() -> None:
 
 
 def _truncate_to_high_watermark() -> None:
-    from ottla.replication.fetcher import ReplicaFetchers
+    from ottla.replication.fetchers import ReplicaFetchers
     from ottla.replication.partition import Partition
 
     sound_follow, sound_fetch, sound_update = Partition.follow, ReplicaFetchers.follow, Partition.update_from_leader

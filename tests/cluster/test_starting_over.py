@@ -15,7 +15,7 @@ from ottla.log.directories import LogDirectories
 from ottla.log.refill_marks import MARK
 from ottla.metadata.quorum import answers
 from ottla.replication import manager, starting_over
-from ottla.replication.fetcher import ReplicaFetchers
+from ottla.replication.fetchers import ReplicaFetchers
 from ottla.replication.partition import Partition
 from ottla.server import quorum_opening
 from tests.support.cluster_in_process import ClusterInProcess

@@ -24,7 +24,8 @@ from ottla.metadata.cluster_metadata import ClusterMetadata
 from ottla.metadata.registered_brokers import RegisteredBrokers
 from ottla.replication.compaction import Compaction
 from ottla.replication.decisions.in_sync import InSyncReplicas
-from ottla.replication.fetcher import LeaderFetcher, ReplicaFetchers
+from ottla.replication.fetcher import LeaderFetcher
+from ottla.replication.fetchers import ReplicaFetchers
 from ottla.replication.maintenance import Maintenance
 from ottla.replication.manager import ReplicaManager
 from ottla.server import fetch_attempt

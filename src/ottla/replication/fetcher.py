@@ -11,9 +11,8 @@ Source: Kafka 3.9, `AbstractFetcherThread`, `ReplicaFetcherThread`.
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -63,7 +62,6 @@ SESSION_ERRORS: Final = frozenset(
         ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
     )
 )
-THREADS: Final = 2
 LONGEST_TURN_S: Final = 0.01
 """The longest turn of the loop while many logs are truncated."""
 FIRST_PAUSE_S: Final = 0.02
@@ -119,87 +117,6 @@ class _Copy:
     @property
     def is_current(self) -> bool:
         return not self.partition.leading and self.partition.leader_epoch == self.leader_epoch
-
-
-class ReplicaFetchers:
-    """One fetcher for each broker that this one follows. On the loop's thread."""
-
-    def __init__(
-        self,
-        config: "BrokerConfig",
-        address: Address,
-        broker_epoch: Callable[[], int],
-        loop: asyncio.AbstractEventLoop,
-        *,
-        connect: Connect,
-        throttle: "Throttle",
-        full_directories: Callable[[], Collection[Path]] = tuple,
-        start_over: StartOver,
-    ) -> None:
-        self._broker_id = config.node_id
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="ottla truncate")
-        self._may_begin = asyncio.Event()
-        self._may_begin.set()
-        self._new_fetcher: Callable[[BrokerId], LeaderFetcher] = lambda leader: LeaderFetcher(
-            leader,
-            config,
-            address,
-            broker_epoch,
-            loop,
-            connect=connect,
-            throttle=throttle,
-            threads=self._threads,
-            full_directories=full_directories,
-            start_over=start_over,
-            may_begin=self._may_begin,
-        )
-        self._fetchers: dict[BrokerId, LeaderFetcher] = {}
-        self._sources: dict[TopicPartition, BrokerId] = {}
-        self._is_closed = False
-
-    def follow(self, partition: "Partition", topic_id: TopicId) -> None:
-        """Copy from `partition.leader` from now on, in its leader epoch."""
-        self.stop(partition)
-        leader = partition.leader
-        if self._is_closed or leader < 0 or leader == self._broker_id:
-            return
-        fetcher = self._fetchers.get(leader)
-        if fetcher is None:
-            fetcher = self._fetchers[leader] = self._new_fetcher(leader)
-        self._sources[partition.topic_partition] = leader
-        fetcher.add(partition, topic_id)
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Begin to copy from other brokers only afterwards, for a broker that is given all of its partitions: the first
-        fetch names all of them then, and leaders look at each once."""
-        self._may_begin.clear()
-        try:
-            yield
-        finally:
-            self._may_begin.set()
-
-    def stop(self, partition: "Partition") -> None:
-        """Stop copying it."""
-        leader = self._sources.pop(partition.topic_partition, None)
-        if leader is None:
-            return
-        fetcher = self._fetchers[leader]
-        fetcher.remove(partition.topic_partition)
-        if fetcher.is_idle:
-            del self._fetchers[leader]
-            fetcher.close()
-
-    async def close(self) -> None:
-        """Stop copying for good; what has been fetched is in the logs."""
-        self._is_closed = True
-        fetchers = list(self._fetchers.values())
-        self._fetchers.clear()
-        self._sources.clear()
-        for fetcher in fetchers:
-            fetcher.close()
-        await asyncio.gather(*(fetcher.ended() for fetcher in fetchers))
-        self._threads.shutdown()
 
 
 class LeaderFetcher:

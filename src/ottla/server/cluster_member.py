@@ -30,7 +30,7 @@ from ottla.protocol.schema import Message
 from ottla.replication.alter_partition_manager import AlterPartitionManager
 from ottla.replication.decisions.throttles import Throttles
 from ottla.replication.directory_failures import DirectoryFailures
-from ottla.replication.fetcher import ReplicaFetchers
+from ottla.replication.fetchers import ReplicaFetchers
 from ottla.replication.roles import ReplicaRoles
 from ottla.server.remote_coordination import ClusterMarkers, ClusterTransactions
 from ottla.server.remote_share_state import ClusterShareState

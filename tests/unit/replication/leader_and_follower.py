@@ -27,7 +27,7 @@ from ottla.protocol.messages.offset_for_leader_epoch import (
 from ottla.records.record import Record, encode_batch
 from ottla.replication.decisions.throttles import Throttle
 from ottla.replication.environment import LedChanges, ReplicaEnvironment
-from ottla.replication.fetcher import ReplicaFetchers
+from ottla.replication.fetchers import ReplicaFetchers
 from ottla.replication.partition import Partition
 from ottla.replication.throughput import Throughput
 from ottla.testing.manual_clock import ManualClock
