@@ -13,7 +13,6 @@ from ottla.records.batch import HEADER_SIZE
 logger: Final = logging.getLogger(__name__)
 
 _CHUNK: Final = bytes(1 << 20)
-_NO_HEADER: Final = bytes(HEADER_SIZE)
 
 
 def cut_preallocated(segments: Sequence[Segment], recovery_point: Offset) -> None:
@@ -23,17 +22,14 @@ def cut_preallocated(segments: Sequence[Segment], recovery_point: Offset) -> Non
     """
     for number, segment in enumerate(segments):
         is_last = number + 1 == len(segments)
-        if not is_last and segments[number + 1].base_offset <= recovery_point:
-            continue  # closed, cut and synced
-        if (
-            segment.size < HEADER_SIZE
-            or bytes(segment.file.read(segment.size - HEADER_SIZE, HEADER_SIZE)) != _NO_HEADER
-        ):
+        if not is_last and segments[number + 1].base_offset < recovery_point:
+            continue  # cut when it was closed, and synced since
+        if not is_zero(segment.file, max(segment.size - 1, 0), segment.size):
             continue
         position, end = _end_of_batches(segment)
-        if end < recovery_point or not is_zero(segment.file, position, position + HEADER_SIZE):
+        if end < recovery_point:
             continue
-        if is_last or is_zero(segment.file, position, segment.size):
+        if is_zero(segment.file, position, min(position + HEADER_SIZE, segment.size) if is_last else segment.size):
             logger.info("%s was preallocated; the last %d bytes of it, never written, are cut off",
                         segment.path, segment.size - position)  # fmt: skip
             segment.truncate_to_position(position)

@@ -4,7 +4,8 @@ After a clean shutdown nothing is scanned but the few batches behind the last in
 
 - Below the recovery point everything was synced. It is not read again (the indexes' unsynced parts are completed from
   batch headers), and nothing of it is ever cut off: a corrupt batch there is reported with file and position and stays,
-  and its readers get CORRUPT_MESSAGE.
+  and its readers get CORRUPT_MESSAGE. A segment that ends at the recovery point may have been closed since the sync: it
+  is cut again, and its indexes are completed.
 - From the recovery point on every batch is checked. At the first torn or corrupt one the log is cut: it and all
   that follows was never acknowledged as durable.
 
@@ -228,9 +229,9 @@ def _recover(opening: Opening, found: list[Segment], epochs: LeaderEpochs) -> tu
     while number + 1 < len(segments) and segments[number + 1].base_offset <= opening.recovery_point:
         number += 1
     begins = segments[number].base_offset
-    if number and begins >= opening.recovery_point and _goes_past(segments[number - 1], begins):
-        # Nothing in it was synced. Synced data is not doubted because of a header.
-        _drop_from(opening, segments, number)
+    if number and begins >= opening.recovery_point and _goes_past(segments[number - 1], begins - 1):
+        # Nothing of the later one was synced since the roll: neither what was cut off the one before, nor its indexes.
+        # Synced data is not doubted because of a header.
         number -= 1
     end = segments[number].base_offset
     ends_damaged = False

@@ -77,8 +77,8 @@ class SegmentFiles:
         if loaded.changed:
             unsynced.directories.append(directory)
             unsynced.active_cut = True
-        if loaded.recovery_point < loaded.end_offset:
-            unsynced.segments = loaded.segments[self.segments.number_of(loaded.recovery_point) : -1]
+            # with the segment that ends at the recovery point: it may have been cut, and have other indexes
+            unsynced.segments = loaded.segments[self.segments.number_of(loaded.recovery_point - 1) : -1]
 
     # --- growth ------------------------------------------------------------------------------------------------
 
