@@ -306,7 +306,8 @@ class FaultyLog(RuleBasedStateMachine):
             self.log.high_watermark = self.log.recovery_point
             if self.log.recovery_point == end:
                 self.synced_end = end
-                self.former.clear()
+                if self.log.is_cut_synced:  # not if a sync failed when it was shut down
+                    self.former.clear()
             self.check_survivors()
 
         self.survive(action, survival)
