@@ -108,6 +108,10 @@ def test_a_seed_in_which_a_disk_was_replaced_finds_nothing_now(seed: int) -> Non
     sound_runs(f"{seed}:{seed + 1}", "--quorum")
 
 
+def test_a_commit_that_a_former_coordinator_takes_for_a_repetition_is_not_lost() -> None:
+    sound_runs("77038:77039", "--quorum")
+
+
 def test_one_broker_under_three_controllers_loses_nothing() -> None:
     """Fenced, it acknowledges records of partitions that nobody else can lead."""
     reports = sound_runs("0:3", "--quorum", "--brokers", "1")

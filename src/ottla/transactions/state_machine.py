@@ -261,8 +261,18 @@ class TransactionMachine:
                 event.transactional_id, transaction, committed=event.committed, updated_ms=now_ms, client_version=0
             )
             return [*prepared, Reply(event, Granted(ErrorCode.NONE))]
-        is_retry = transaction.state is _complete(committed=event.committed)
-        return [Reply(event, Granted(ErrorCode.NONE if is_retry else ErrorCode.INVALID_TXN_STATE))]
+        if transaction.state is not _complete(committed=event.committed):
+            return [Reply(event, Granted(ErrorCode.INVALID_TXN_STATE))]
+        return self._confirm(event, transaction, Granted(ErrorCode.NONE))
+
+    @staticmethod
+    def _confirm(event: EndTransaction, transaction: Transaction, granted: Granted) -> list[Effect]:
+        """Answer that a transaction has ended, for a request that may be a repetition: once its end is written again.
+
+        This broker may not be the coordinator any longer, and not know it; then that fails. At its successor another
+        transaction of this producer may be open, which is the one that the request is about.
+        """
+        return [Append((TransactionChanged(event.transactional_id, transaction),)), Reply(event, granted)]
 
     def _end_of_own_epoch(self, event: EndTransaction, transaction: Transaction, now_ms: int) -> list[Effect]:
         """EndTxn of a client of the second generation, whose transactions have an epoch each (KIP-890)."""
@@ -277,7 +287,7 @@ class TransactionMachine:
                 if transaction.state is not _complete(committed=event.committed):
                     return [Reply(event, Granted(ErrorCode.INVALID_TXN_STATE))]
                 granted = Granted(ErrorCode.NONE, transaction.producer_id, transaction.producer_epoch)
-                return [Reply(event, granted)]
+                return self._confirm(event, transaction, granted)
         is_ongoing = transaction.state is ONGOING
         if event.committed and not is_ongoing:
             return [Reply(event, Granted(ErrorCode.INVALID_TXN_STATE))]

@@ -186,6 +186,24 @@ def test_the_end_of_a_transaction(committed: bool) -> None:
     assert asking.transaction.partitions == {P2}
 
 
+@pytest.mark.parametrize("version", [0, 2])
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_repeated_end_is_answered_only_when_it_is_written_again(committed: bool, version: int) -> None:
+    """A broker that coordinates no longer, and does not know it, cannot write. There the answer would be about an
+    earlier transaction of the producer than the one that it ends (simulation, seed 77038)."""
+    asking = Asking()
+    producer = asking.started()
+    asking.add(producer, P0, version=version)
+    asking.end(producer, committed=committed, version=version)
+    asking.write_markers()
+    written = list(asking.driver.log)
+    asking.end(producer, committed=not committed, version=version)
+    assert asking.driver.log == written, "refusals are not"
+    asking.end(producer, committed=committed, version=version)
+    assert asking.driver.log == [*written, written[-1]]
+    assert asking.to_send == []
+
+
 def test_what_never_began_does_not_end() -> None:
     asking = Asking()
     assert asking.end(ProducerIdAndEpoch(7, 0), committed=True, version=0) == UNKNOWN
