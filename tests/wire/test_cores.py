@@ -178,7 +178,13 @@ def test_the_units_address_has_the_listeners_tls(tmp_path: Path) -> None:
                 assert secured.version() == "TLSv1.3"
         admin = AdminClient({**settings, "log_level": 0})
         admin.create_topics([NewTopic("t", 1, 2)])["t"].result(30)
-        eventually(lambda: len(admin.list_topics(timeout=10).topics["t"].partitions[0].isrs) == 2)
+
+        def is_in_sync() -> bool:
+            """False while the broker that answers does not know the topic, which the other one has created."""
+            topic = admin.list_topics(timeout=10).topics.get("t")
+            return topic is not None and [len(each.isrs) for each in topic.partitions.values()] == [2]
+
+        eventually(is_in_sync)
 
 
 @pytest.mark.soak
