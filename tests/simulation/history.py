@@ -9,6 +9,8 @@ from itertools import pairwise
 from typing import NamedTuple
 from zlib import crc32
 
+from ottla.cluster.image import TRANSACTION_STATE_TOPIC
+
 
 class Place(NamedTuple):
     topic: str
@@ -135,11 +137,13 @@ class History:
         for place, each in self.committed.items():
             for offset, value in each.values.items():
                 seen[value].append((place, offset))
-        forgotten = {value for value, found in seen.items() if len(found) > 1 and self._was_forgotten(found)}
+        repeated = {value: found for value, found in seen.items() if len(found) > 1}
+        forgotten = {value for value, found in repeated.items() if self._was_forgotten(found)}
         for value in sorted(self.exactly_once - forgotten):
             if len(seen[value]) != 1:
                 raise Violation(f"{value!r} of an idempotent producer is there {len(seen[value])} times")
-        twice = sorted(value for value, found in seen.items() if len(found) > 1 and value not in forgotten)
+        confirmed = {value for value, found in repeated.items() if self._is_confirmed(found)}
+        twice = sorted(repeated.keys() - forgotten - confirmed)
         if twice:  # nothing is sent twice by these producers, but by idempotent ones
             raise Violation(f"{twice[:5]} were produced once, and are there several times")
 
@@ -153,6 +157,22 @@ class History:
             place == again and self._last_offset(place, before) < self._copied_from(place, offset)
             for (place, before), (again, offset) in pairwise(found)
         )
+
+    def _is_confirmed(self, found: Sequence[tuple[Place, int]]) -> bool:
+        """Whether a coordinator of transactions has written the state of an id once more before it changed: the commit
+        shows that it still coordinates. (It reads the newest record of each id.)"""
+        return all(
+            place == again
+            and place.topic == TRANSACTION_STATE_TOPIC
+            and self._is_next_of_its_key(place, before, offset)
+            for (place, before), (again, offset) in pairwise(found)
+        )
+
+    def _is_next_of_its_key(self, place: Place, before: int, offset: int) -> bool:
+        """Whether no record between the two has their key."""
+        records = self.committed[place].records
+        keys = [records[each][0] for each in range(before, offset + 1) if each in records]
+        return len(keys) > 1 and keys[0] == keys[-1] and keys.count(keys[0]) == 2
 
     def _last_offset(self, place: Place, offset: int) -> int:
         """The last offset of the batch with a record."""

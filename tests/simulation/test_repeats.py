@@ -1,4 +1,5 @@
-"""What the simulation says of a batch that is in the log twice: only a leader that cannot know may accept it again."""
+"""What the simulation says of a batch that is in the log twice: only a leader that cannot know may accept it again, and
+only a coordinator of transactions may write a state once more."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -135,3 +136,34 @@ def test_a_replica_that_drops_an_end_its_leader_has_otherwise_may_not(
     leader.copy(follower)
     with pytest.raises(Violation, match="several times"):
         history.judge()
+
+
+def test_a_coordinator_may_write_the_state_of_an_id_again_before_it_changes(history: History) -> None:
+    write(
+        history, Place("__transaction_state", 0), (b"t", b"1"), (b"u", b"2"), (b"t", b"1"), (b"t", b"1"), (b"t", b"3")
+    )
+    history.judge()
+
+
+@pytest.mark.parametrize(
+    ("topic", "records"),
+    [
+        ("__transaction_state", [(b"t", b"1"), (b"t", b"2"), (b"t", b"1")]),
+        ("__transaction_state", [(b"t", b"1"), (b"u", b"1")]),
+        ("t", [(b"t", b"1"), (b"t", b"1")]),
+    ],
+    ids=["after it has changed", "of another id", "in another topic"],
+)
+def test_nothing_else_may_be_written_again(history: History, topic: str, records: list[tuple[bytes, bytes]]) -> None:
+    write(history, Place(topic, 0), *records)
+    with pytest.raises(Violation, match="several times"):
+        history.judge()
+
+
+def write(history: History, place: Place, *records: tuple[bytes, bytes]) -> None:
+    """Commit records with a key, each in a batch of its own."""
+    committed = history.committed[place]
+    for offset, (key, value) in enumerate(records):
+        committed.batches[offset] = (offset, 0, 0)
+        committed.values[offset] = value
+        committed.records[offset] = (key, value)

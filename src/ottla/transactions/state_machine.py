@@ -215,7 +215,7 @@ class TransactionMachine:
             return [Reply(event, refusal)]
         is_ongoing = transaction.state is ONGOING
         if is_ongoing and event.partitions <= transaction.partitions:
-            return [Reply(event, ErrorCode.NONE)]
+            return self._confirm(event, transaction, ErrorCode.NONE)
         changed = self._change(
             event.transactional_id,
             transaction,
@@ -266,13 +266,16 @@ class TransactionMachine:
         return self._confirm(event, transaction, Granted(ErrorCode.NONE))
 
     @staticmethod
-    def _confirm(event: EndTransaction, transaction: Transaction, granted: Granted) -> list[Effect]:
-        """Answer that a transaction has ended, for a request that may be a repetition: once its end is written again.
+    def _confirm(
+        event: AddPartitions | EndTransaction, transaction: Transaction, done: ErrorCode | Granted
+    ) -> list[Effect]:
+        """Answer that something is done already, for a request that may be a repetition: once the state is written
+        again.
 
         This broker may not be the coordinator any longer, and not know it; then that fails. At its successor another
         transaction of this producer may be open, which is the one that the request is about.
         """
-        return [Append((TransactionChanged(event.transactional_id, transaction),)), Reply(event, granted)]
+        return [Append((TransactionChanged(event.transactional_id, transaction),)), Reply(event, done)]
 
     def _end_of_own_epoch(self, event: EndTransaction, transaction: Transaction, now_ms: int) -> list[Effect]:
         """EndTxn of a client of the second generation, whose transactions have an epoch each (KIP-890)."""

@@ -134,9 +134,11 @@ def test_partitions_are_added_once(version: int) -> None:
     assert (begun.state, begun.started_ms, begun.client_version) == (ONGOING, asking.driver.now_ms, version)
     asking.driver.now_ms += 5
     assert asking.add(producer, P1) is ErrorCode.NONE
-    written = len(asking.driver.log)
+    written, timers = list(asking.driver.log), dict(asking.driver.timers)
+    asking.driver.now_ms += 5
     assert asking.add(producer, P0, P1) is ErrorCode.NONE
-    assert len(asking.driver.log) == written
+    assert asking.driver.log == [*written, written[-1]], "a broker that coordinates no longer cannot write that"
+    assert asking.driver.timers == timers
     assert asking.transaction.partitions == {P0, P1}
     assert asking.transaction.started_ms == begun.started_ms
     assert asking.transaction.updated_ms == begun.updated_ms + 5
