@@ -334,7 +334,7 @@ class LogDirectory:
 
         self.being_made.add(partition)
         # Of a deleted or lost one of that name: what was true of it must not outlive it.
-        checkpoints = self.prepare_checkpoints() if self._offsets.name(partition) else None
+        checkpoints = self.prepare_checkpoints() if self._offsets.names(partition) else None
         return NewLog(
             self._file(str(partition)),
             partition,

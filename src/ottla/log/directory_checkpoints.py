@@ -97,7 +97,7 @@ class DirectoryOffsets:
         self._on_disk = {*self.recovery_points, *self.log_starts, *self.high_watermarks}
         self._named = self._on_disk
 
-    def name(self, partition: TopicPartition) -> bool:
+    def names(self, partition: TopicPartition) -> bool:
         """Whether they name a partition, or will name it when what has been prepared is written."""
         return partition in self._named
 
